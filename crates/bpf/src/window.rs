@@ -7,7 +7,7 @@
 use crate::attach::{self, Hook, Link};
 use crate::layout::Plain;
 use crate::table::Table;
-use crate::window_layout::{Control, RestKey, RestPair, SETTINGS, Setting, Totals};
+use crate::window_layout::{Control, Pace, RestKey, RestPair, SETTINGS, Setting, Totals};
 use crate::{Error, batch};
 use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
@@ -21,6 +21,7 @@ use std::hash::{BuildHasher, RandomState};
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/window.bpf.deflate"));
 const PROGRAMS: [&str; 2] = ["sheaf_in", "sheaf_out"];
 const SET: &str = "sheaf_set";
+const BACK: &str = "sheaf_back";
 
 /// Size of `struct __sk_buff` (linux/bpf.h).
 const CONTEXT: usize = 192;
@@ -29,8 +30,10 @@ const GSO_SEGS: usize = 164;
 /// Offset of its field `gso_size`: bytes of each of them.
 const GSO_SIZE: usize = 176;
 
-/// Result of a program that drops its packet: TC_ACT_SHOT (linux/pkt_cls.h).
+/// Results of a program that drops its packet, and of one that sends it to an interface:
+/// TC_ACT_SHOT, TC_ACT_REDIRECT (linux/pkt_cls.h).
 const DROPPED: u32 = 2;
+const REDIRECTED: u32 = 7;
 
 /// Time between two heartbeats while nothing changes; each counts for two seconds.
 const REST: Duration = Duration::from_millis(500);
@@ -41,6 +44,7 @@ pub struct Window {
     rest: Map,
     totals: PerCpuArray<MapData, Plain<Totals>>,
     control: Array<MapData, Plain<Control>>,
+    paces: Array<MapData, Plain<Pace>>,
     settings: Control,
     rest_buffer: batch::Buffer<RestKey, RestPair>,
     frame: Vec<u8>,
@@ -66,6 +70,16 @@ impl Window {
         Ok(window)
     }
 
+    /// Has copies of acknowledgements come back by interface `back`, whose other end holds each frame
+    /// for [`COPY`](sheaf_window::pace::COPY) and sends it back: that is the clock of uploads.
+    /// Without it no window of theirs is held back. The interface of the programs is `interface`.
+    pub fn attach_back(&mut self, interface: &str, back: &str) -> Result<(), Error> {
+        let link = attach::attach(self.program(BACK)?, BACK, back, Hook::Ingress)?;
+        self.links.push(link);
+        (self.settings.back, self.settings.dev) = (ip::index(back)?, ip::index(interface)?);
+        Ok(())
+    }
+
     /// Way by which the programs are attached to the interface: `tcx` or `clsact`.
     pub fn how(&self) -> &'static str {
         self.links.first().map_or("nowhere", Link::how)
@@ -84,11 +98,12 @@ impl Window {
         let rest = map("rest")?;
         let totals = map("totals")?.try_into()?;
         let mut control: Array<_, _> = map("control")?.try_into()?;
+        let paces = map("paces")?.try_into()?;
         // Random, so that a sender cannot choose flows that share a bucket.
         let seed = std::array::from_fn(|which| RandomState::new().hash_one(which));
         let settings = Control { link, seed, ..Control::default() };
         control.set(0, Plain(settings), 0)?;
-        for name in PROGRAMS.into_iter().chain([SET]) {
+        for name in PROGRAMS.into_iter().chain([SET, BACK]) {
             attach::load(&mut ebpf, name)?;
         }
         Ok(Window {
@@ -96,6 +111,7 @@ impl Window {
             rest,
             totals,
             control,
+            paces,
             settings,
             rest_buffer: batch::Buffer::default(),
             frame: Vec::new(),
@@ -135,6 +151,17 @@ impl Window {
         self.settings.push[direction.index()] = push.into();
     }
 
+    /// Sets the [time of a byte](sheaf_window::pace::cost) by which windows of uploads open; with 0
+    /// they open as acknowledgements come. In force from the next [beat](Window::beat) on.
+    pub fn set_pace(&mut self, cost: u32) {
+        self.settings.pace = cost;
+    }
+
+    /// Copies of acknowledgements that were sent to come back.
+    pub fn copies(&self) -> Result<u64, Error> {
+        Ok(self.paces.get(&0, 0)?.0.copies)
+    }
+
     /// Sets what becomes of packets that windows do not govern and that go in `direction`. In force
     /// from the next [beat](Window::beat) on.
     pub fn set_rest(&mut self, direction: Direction, setting: RestSetting) {
@@ -144,7 +171,7 @@ impl Window {
         self.settings.voice[way] = setting.voice.into();
     }
 
-    /// Sets the clock by which such packets are judged, for packets that [`Window::run`] gives.
+    /// Sets the clock by which such packets are judged and windows open, for packets that [`Window::run`] gives.
     /// In force from the next [beat](Window::beat) on.
     pub fn set_clock(&mut self, now: Instant) {
         self.settings.clock = now.as_nanos();
@@ -223,6 +250,9 @@ impl Window {
             self.set_initial(direction, controller.initial(), controller.spare());
             self.set_growth(direction, controller.growth());
             self.set_push(direction, controller.push());
+            if direction == Direction::Out {
+                self.set_pace(controller.pace());
+            }
             self.set_rest(direction, controller.rest());
         }
         if rests && self.settings == told && now - self.last_beat() < REST {
@@ -260,7 +290,26 @@ impl Window {
         out: &mut [u8],
         repeat: u32,
     ) -> Result<(usize, Duration), Error> {
-        let name = PROGRAMS[direction.index()];
+        let (result, length, time) =
+            self.run_program(PROGRAMS[direction.index()], frame, segments, out, repeat)?;
+        Ok((if result == DROPPED { 0 } else { length }, time))
+    }
+
+    /// Runs the program for copies that come back on `frame`. Writes the frame that it leaves into
+    /// `out`, and returns its length; 0 where it is to be dropped.
+    pub fn run_back(&self, frame: &[u8], out: &mut [u8]) -> Result<usize, Error> {
+        let (result, length, _) = self.run_program(BACK, frame, 1, out, 1)?;
+        Ok(if result == REDIRECTED { length } else { 0 })
+    }
+
+    fn run_program(
+        &self,
+        name: &'static str,
+        frame: &[u8],
+        segments: u32,
+        out: &mut [u8],
+        repeat: u32,
+    ) -> Result<(u32, usize, Duration), Error> {
         let program = self.ebpf.program(name).ok_or(Error::Missing(name))?;
         let program: &SchedClassifier = program.try_into()?;
         let mut context = [0; CONTEXT];
@@ -276,8 +325,7 @@ impl Window {
             repeat,
             ..TestRunOptions::new()
         })?;
-        let is_dropped = result.return_value == DROPPED;
-        Ok((if is_dropped { 0 } else { result.data_size_out as usize }, result.duration))
+        Ok((result.return_value, result.data_size_out as usize, result.duration))
     }
 
     /// Time of all runs of the program of `direction`, and their number. The kernel counts only

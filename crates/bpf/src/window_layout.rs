@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use sheaf_stage::Instant;
 use sheaf_window::flow::Rtt as ModelRtt;
 use sheaf_window::{Connection as ModelConnection, Half as ModelHalf, Key as ModelKey};
-use sheaf_window::{FlowId, Rest as ModelRest, RestKey as ModelRestKey, Totals as ModelTotals};
+use sheaf_window::{Direction, FlowId, Rest as ModelRest, RestKey as ModelRestKey, Totals as ModelTotals};
 
 /// Settings that one run of `sheaf_set` takes.
 pub const SETTINGS: usize = 64;
@@ -45,7 +45,15 @@ pub struct Control {
     pub voice: [u8; 2],
     /// Padding.
     pub pad: [u8; 2],
-    /// Time at which the rest is judged, ns; 0 for now.
+    /// Time of a byte by which windows of uploads open, 2⁻¹⁶ ns; 0 for any.
+    pub pace: u32,
+    /// Interface that sends copies of acknowledgements back; 0 for none.
+    pub back: u32,
+    /// Interface that they arrive on.
+    pub dev: u32,
+    /// Padding.
+    pub more: u32,
+    /// Time by which the rest is judged and windows are paced, ns; 0 for now.
     pub clock: u64,
     /// Of the table's hash.
     pub seed: [u64; 4],
@@ -158,7 +166,7 @@ pub struct Cold {
     /// Whose it is.
     pub key: Key,
     first: [u32; 2],
-    pad: u32,
+    goal: u32,
     rtt: [Rtt; 2],
 }
 
@@ -170,6 +178,9 @@ pub struct Flow {
     /// By direction of the packets.
     pub side: [Side; 2],
 }
+
+/// The direction whose windows a clock may hold back.
+const UPLOAD: usize = Direction::Out.index();
 
 impl Flow {
     /// As the model has it. The program's short clocks are read as being close to `about`.
@@ -202,6 +213,7 @@ impl Flow {
             seen: own.seen,
             window: other.window,
             edge: other.edge,
+            goal: if direction == UPLOAD { self.cold.goal } else { 0 },
             ack: other.ack as u32,
             asked: u32::from(other.asked) << (other.shift & 15),
             written: u32::from(other.written) << (other.shift & 15),
@@ -210,6 +222,15 @@ impl Flow {
             scale: other.scale,
         }
     }
+}
+
+/// `struct pace`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Pace {
+    due: u64,
+    /// Copies that were sent to come back.
+    pub copies: u64,
 }
 
 /// `struct rest_key`.
@@ -337,6 +358,10 @@ mod tests {
                 drops,
                 voice,
                 pad,
+                pace,
+                back,
+                dev,
+                more,
                 clock,
                 seed,
             }
@@ -368,7 +393,8 @@ mod tests {
             }
         );
         same!(window, "bucket", Bucket { place });
-        same!(window, "flow", Cold { key, first, pad, rtt });
+        same!(window, "flow", Cold { key, first, goal, rtt });
+        same!(window, "pace", Pace { due, copies });
         same!(window, "rest_key", RestKey { key, protocol, pad });
         same!(
             window,

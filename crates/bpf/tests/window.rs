@@ -23,6 +23,9 @@ struct Twins {
     pushed: u32,
     marked: u32,
     dropped: u32,
+    /// Acknowledgements whose copies have not come back yet, and how many copies there were.
+    withheld: Vec<Vec<u8>>,
+    copies: u64,
 }
 
 impl Twins {
@@ -35,6 +38,8 @@ impl Twins {
             pushed: 0,
             marked: 0,
             dropped: 0,
+            withheld: Vec::new(),
+            copies: 0,
         };
         twins.beat(Duration::ZERO);
         twins
@@ -59,6 +64,12 @@ impl Twins {
         self.beat(Duration::ZERO);
     }
 
+    fn set_pace(&mut self, cost: u32) {
+        self.program.set_pace(cost);
+        self.model.set_pace(cost);
+        self.beat(Duration::ZERO);
+    }
+
     fn set(&mut self, flow: FlowId, window: u32) {
         assert_eq!(self.program.set(flow, window).unwrap(), self.model.set(flow, window));
     }
@@ -70,19 +81,41 @@ impl Twins {
         let mut expected = frame.to_vec();
         let passing = Passing { segments, link: link as u32, ..Passing::plain(direction) };
         let outcome = self.model.rewrite(&mut expected[link..], passing, self.now);
-        self.lowered += u32::from(matches!(outcome, Outcome::Clamped { .. }));
+        let is_withheld = matches!(outcome, Outcome::Withheld { .. });
+        self.lowered += u32::from(is_withheld || matches!(outcome, Outcome::Clamped { .. }));
+        if is_withheld {
+            self.withhold(frame);
+        }
         self.pushed += u32::from(outcome == Outcome::Pushed);
         self.marked += u32::from(outcome == Outcome::Marked);
         self.dropped += u32::from(outcome == Outcome::Dropped);
         if outcome == Outcome::Dropped {
             expected.clear();
         }
-        assert_eq!(len, expected.len());
-        let other = |at: &usize| out[*at] != expected[*at];
-        let differs: Vec<_> =
-            (0..len).filter(other).map(|at| (at, frame[at], out[at], expected[at])).collect();
-        assert!(differs.is_empty(), "(at, was, program, model): {differs:?}");
+        same(frame, &out[..len], &expected);
         expected
+    }
+
+    /// A copy of `frame` is to come back.
+    fn withhold(&mut self, frame: &[u8]) {
+        self.withheld.push(frame.to_vec());
+        self.copies += 1;
+    }
+
+    /// A copy comes back; answers whether it goes on.
+    fn come_back(&mut self, frame: &[u8], link: usize) -> bool {
+        let mut out = vec![0; frame.len() + 64];
+        let len = self.program.run_back(frame, &mut out).unwrap();
+        let mut expected = frame.to_vec();
+        let release = self.model.release(&mut expected[link..], self.now);
+        if release.again {
+            self.withhold(frame);
+        }
+        if !release.passes {
+            expected.clear();
+        }
+        same(frame, &out[..len], &expected);
+        release.passes
     }
 
     fn send(&mut self, packet: &Packet) -> Vec<u8> {
@@ -107,7 +140,17 @@ impl Twins {
             let totals = self.program.totals(direction).unwrap();
             assert_eq!(totals, self.model.totals(direction));
         }
+        assert_eq!(self.program.copies().unwrap(), self.copies);
     }
+}
+
+/// What the program and the model left of `frame` is the same.
+fn same(frame: &[u8], program: &[u8], model: &[u8]) {
+    assert_eq!(program.len(), model.len());
+    let other = |at: &usize| program[*at] != model[*at];
+    let values = |at: usize| (at, frame[at], program[at], model[at]);
+    let differs: Vec<_> = (0..model.len()).filter(other).map(values).collect();
+    assert!(differs.is_empty(), "(at, was, program, model): {differs:?}");
 }
 
 /// What is left when the clock is taken out; that a sample was taken stays.
@@ -196,13 +239,19 @@ enum Step {
     Rest(Direction, RestSetting),
     Beat(bool),
     Push(Direction, bool),
+    Pace(u32),
+    /// Any packet as if it were a copy that comes back.
+    Back(Packet),
 }
 
 impl Step {
     /// All packets of a case have one IP version, so that they meet in the same flows.
     fn use_version(&mut self, v6: bool) {
         let layout = match self {
-            Step::Send(packet) | Step::Broken(packet, ..) | Step::Super(packet, _) => {
+            Step::Send(packet)
+            | Step::Broken(packet, ..)
+            | Step::Super(packet, _)
+            | Step::Back(packet) => {
                 &mut packet.layout
             }
             Step::Handshake { layout, .. } => layout,
@@ -248,6 +297,11 @@ fn packet() -> impl Strategy<Value = Packet> {
     )
 }
 
+/// The time of a byte by which windows open.
+fn pace() -> impl Strategy<Value = u32> {
+    prop_oneof![1 => Just(0u32), 6 => (2e5..1e8f64).prop_map(sheaf_window::pace::cost)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let direction = || prop_oneof![Just(Direction::In), Just(Direction::Out)];
     let bytes = prop_oneof![Just(0u32), 1u32..3000, 3000u32..300_000, any::<u32>()];
@@ -268,6 +322,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (direction(), growth).prop_map(|(d, bytes)| Step::Growth(d, bytes)),
         1 => any::<bool>().prop_map(Step::Beat),
         2 => (direction(), any::<bool>()).prop_map(|(d, push)| Step::Push(d, push)),
+        2 => pace().prop_map(Step::Pace),
+        2 => packet().prop_map(Step::Back),
     ]
 }
 
@@ -322,6 +378,12 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
                     twins.program.set_push(direction, push);
                     twins.model.set_push(direction, push);
                     twins.beat(Duration::ZERO);
+                }
+                Step::Pace(cost) => twins.set_pace(cost),
+                // The kernel finishes checksums on the way out.
+                Step::Back(packet) => {
+                    let packet = Packet { partial: false, ..packet };
+                    twins.come_back(&packet.frame(), packet.layout.link());
                 }
                 Step::Beat(alive) => {
                     let age = Duration::from_secs(if alive { 0 } else { 3 });
@@ -432,6 +494,58 @@ fn windows_in_slow_start_grow_alike() {
         twins.compare();
     });
     assert!(grown.get() > 2_000, "windows grow: {}", grown.get());
+}
+
+#[test]
+fn windows_of_uploads_open_alike_by_a_clock() {
+    let (withheld, given) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let config = ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() };
+    let gap = prop_oneof![4 => 0u64..50, 2 => 0u64..5_000, 1 => 0u64..60_000];
+    let step = prop_oneof![1 => -3_000i64..0, 1 => Just(0i64), 12 => 1i64..6_000];
+    // Mostly nothing changes; windows, growth and the clock do at times.
+    let change = prop_oneof![
+        12 => Just(None),
+        1 => (3_000u32..100_000, 500u32..40_000, pace()).prop_map(Some),
+    ];
+    let steps = proptest::collection::vec((gap, step, change, any::<bool>()), 50..200);
+    proptest!(config, |(scale in 0u8..=10, cost in pace(), steps in steps)| {
+        let mut twins = Twins::new();
+        let layout = Layout::default();
+        twins.program.set_initial(Direction::Out, 8_000, u32::MAX);
+        twins.model.set_initial(Direction::Out, 8_000, u32::MAX);
+        let set = |twins: &mut Twins, bytes, cost| {
+            twins.set_growth(Direction::Out, Growth { bytes, wait: u32::MAX });
+            twins.set_pace(cost);
+        };
+        set(&mut twins, 10_000, cost);
+        let options = || vec![2, 4, 5, 180, 3, 3, scale, 1];
+        for packet in handshake(layout, Direction::Out, &[options(), options()], [65535; 2]) {
+            twins.send(&packet);
+        }
+        let key = common::key(layout.v6, 1000);
+        let flow = FlowId { key, direction: Direction::Out };
+        twins.set(flow, 30_000);
+        let mut ack = 1;
+        for (gap, step, change, comes_back) in steps {
+            twins.now += Duration::from_micros(gap);
+            twins.beat(Duration::ZERO);
+            if let Some((window, bytes, cost)) = change {
+                twins.set(flow, window);
+                set(&mut twins, bytes, cost);
+            }
+            if comes_back && let Some(copy) = twins.withheld.pop() {
+                given.set(given.get() + u32::from(twins.come_back(&copy, layout.link())));
+            }
+            let next = (ack + step).max(1);
+            ack = ack.max(next);
+            let packet = Packet { ack: next as u32, window: 65_535, ..Packet::ack(layout, Direction::In) };
+            twins.send(&packet);
+        }
+        twins.compare();
+        withheld.set(withheld.get() + twins.copies);
+    });
+    assert!(withheld.get() > 500, "windows are withheld: {}", withheld.get());
+    assert!(given.get() > 200, "copies give them: {}", given.get());
 }
 
 #[test]

@@ -76,6 +76,8 @@ pub struct Observation {
     /// Whether bulk data goes the other way, too: data and acknowledgements come in clusters then
     /// of up to a round trip, which are no queue that stands.
     pub both: bool,
+    /// Whether bulk data goes the other way at all.
+    pub other: bool,
     /// Whether flows with data made what is seen: requests and acknowledgements do not fill a link.
     pub loaded: bool,
     /// Whether there were flows to observe.
@@ -104,6 +106,8 @@ const COMES: f64 = 0.85;
 const RAISE: f64 = 0.04;
 const FASTER: f64 = 3.0;
 const MAX_RAISE: f64 = 0.5;
+/// The same beside bulk data that goes the other way.
+const MAX_RAISE_BESIDE: f64 = 0.08;
 /// Each raise while nothing was found yet: a fast path would be held back for seconds with less,
 /// and with more a slow one has a queue of several round trips for a moment.
 const SEARCH_RAISE: f64 = 2.0;
@@ -273,7 +277,7 @@ impl Capacity {
                 if !self.is_found || !is_felt || !hides || came >= tried / 4.0 {
                     // The try got through, so the link has at least the rate delivered.
                     self.estimate = self.bounded(self.estimate.max(self.delivered()));
-                    self.raise(seen.usage, now);
+                    self.raise(&seen, now);
                 } else if elapsed >= seen.longest + measure {
                     // The added data did not arrive: it stands in a queue too short to be seen.
                     self.drain(seen.usage, now);
@@ -298,16 +302,21 @@ impl Capacity {
                     _ if is_noisy => hidden.clamp(RAISE, MAX_RAISE),
                     _ => RAISE,
                 };
-                self.raise(seen.usage, now);
+                self.raise(&seen, now);
             }
             _ => {}
         }
     }
 
-    fn raise(&mut self, usage: f64, now: Instant) {
+    fn raise(&mut self, seen: &Observation, now: Instant) {
         let base = self.assumed.max(self.estimate);
-        let assumed = self.bounded(base + governed(base, usage) * self.raise);
-        let most = if self.is_found { MAX_RAISE } else { SEARCH_RAISE };
+        let most = match self.is_found {
+            true if seen.other => MAX_RAISE_BESIDE,
+            true => MAX_RAISE,
+            false => SEARCH_RAISE,
+        };
+        let raise = self.raise.min(most);
+        let assumed = self.bounded(base + governed(base, seen.usage) * raise);
         self.raise = (self.raise * FASTER).min(most);
         self.enter(Phase::Raised, assumed, now);
     }

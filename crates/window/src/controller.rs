@@ -12,6 +12,7 @@ use crate::config::{Config, ConfigError, Push};
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
+use crate::pace;
 use crate::responsiveness::Responsiveness;
 use crate::rest::{self, Policy, Rest, RestKey, RestSetting};
 use crate::rewrite::Totals;
@@ -109,6 +110,8 @@ pub struct Controller {
     initial: u32,
     spare: u32,
     growth: Growth,
+    /// Time of a byte by which windows open; 0 for any.
+    pace: u32,
     /// Time since which windows do not grow because packets wait.
     stays: Option<Instant>,
     /// Rates of the last step, and the round-trip time of the flows that deliver most.
@@ -116,6 +119,8 @@ pub struct Controller {
     rtt: Duration,
     /// Acknowledgements take the air of a radio.
     shares_air: bool,
+    /// Copies of acknowledgements come back.
+    has_clock: bool,
     /// Load of the other direction, and of its own.
     other: Load,
     load: Load,
@@ -163,10 +168,12 @@ impl Controller {
             initial: 0,
             spare: 0,
             growth: Growth::default(),
+            pace: 0,
             stays: None,
             arrived: Arrived::default(),
             rtt: Duration::ZERO,
             shares_air: false,
+            has_clock: false,
             other: Load::default(),
             load: Load::default(),
             elsewhere: Duration::ZERO,
@@ -189,6 +196,12 @@ impl Controller {
     /// as much as half a full segment. Then [`Push::Auto`] does not ask for more of them.
     pub fn observe_air(&mut self, is_shared: bool) {
         self.shares_air = is_shared;
+    }
+
+    /// Takes in whether windows of uploads can be [paced](Controller::pace): copies of acknowledgements
+    /// come back.
+    pub fn observe_clock(&mut self, is_there: bool) {
+        self.has_clock = is_there;
     }
 
     /// The load of its direction in the last step.
@@ -317,6 +330,12 @@ impl Controller {
         self.growth
     }
 
+    /// The time of a byte by which windows of uploads are to open, for
+    /// [`Rewriter::set_pace`](crate::Rewriter::set_pace); 0 while they open as acknowledgements come.
+    pub fn pace(&self) -> u32 {
+        self.pace
+    }
+
     /// Bytes that all flows which begin before the next step may be given together, beside one
     /// segment each.
     pub fn spare(&self) -> u32 {
@@ -440,12 +459,19 @@ impl Controller {
             rtt,
             longest,
             limited,
-            both: self.other.is_bulk,
+            both: self.has_clusters(),
+            other: self.other.is_bulk,
             loaded,
             seen,
         };
         self.capacity.step(seen, now);
         limited
+    }
+
+    /// Whether data and acknowledgements of both ways hold each other up, in clusters of up to a round
+    /// trip.
+    fn has_clusters(&self) -> bool {
+        self.other.is_bulk && !self.has_clock
     }
 
     /// Divides a wait between the queue of this direction and that of the other one. Round trips
@@ -551,6 +577,13 @@ impl Controller {
             self.has_rtt = true;
         }
         self.begin(free, active, growing, now);
+        // Alone, acknowledgements come as evenly as their data left.
+        self.pace = match self.direction {
+            Direction::Out if self.has_clock && self.load.has_data && self.other.has_data && !competes => {
+                pace::cost(free * PACE_ROOM)
+            }
+            _ => 0,
+        };
         self.divide_rest();
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
@@ -575,7 +608,9 @@ impl Controller {
             _ if self.yielding.competes() => (0, u32::MAX, 0),
             Formula::MaxMin => {
                 // Data and acknowledgements of both ways hold each other up: waits show nothing.
-                let (growth, first) = match self.capacity.is_found() || self.other.is_bulk {
+                let (growth, first) = match self.capacity.is_found() || self.has_clusters() {
+                    // A round trip has both queues.
+                    true if self.other.has_data => [slow_start::known(free / 2.0); 2].into(),
                     true => [slow_start::known(free); 2].into(),
                     false => {
                         let estimate = self.capacity.estimate().as_bps() as f64;
@@ -645,6 +680,9 @@ impl Controller {
 /// Time for which windows stay what they are because packets wait while the capacity is searched
 /// for. Their own queue is gone by then, or has shown the capacity; it is that of others.
 const LONGEST_STAY: Duration = Duration::from_secs(2);
+/// Rate at which windows open, as a multiple of what is free: no time may be lost that an
+/// acknowledgement came late.
+const PACE_ROOM: f64 = 1.02;
 /// Part of the capacity that is always divided among TCP flows.
 const LEAST_FREE: f64 = 1.0 / 20.0;
 /// Window of a flow that competes with the rest, as a multiple of what fills the link over its
@@ -687,7 +725,7 @@ const PAIRS_ARE_FELT: f64 = 1e-3;
 const ELSEWHERE: f64 = 0.5;
 /// Longest wait in the other queue that windows make up for. More would be a queue here as soon as
 /// the other one is gone.
-const MOST_ELSEWHERE: Duration = Duration::from_millis(15);
+const MOST_ELSEWHERE: Duration = Duration::from_millis(5);
 
 /// The entry in the middle of the bytes, because one flow with a slow receiver is no sign of a
 /// queue.

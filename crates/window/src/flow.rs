@@ -19,6 +19,7 @@
 //! stamp's echo (RFC 7323 4.1) or, without time stamps, by its acknowledgement; a retransmission
 //! proves nothing (Karn's rule, RFC 6298 3). The sum of both halves is the round-trip time.
 
+use crate::pace::Pace;
 use crate::segment::Segment;
 use sheaf_stage::{Duration, Instant};
 
@@ -106,6 +107,9 @@ pub struct Half {
     pub window: u32,
     /// Right edge that was advertised.
     pub edge: u32,
+    /// Right edge that would have been without a [clock](crate::pace); behind `edge` where none was
+    /// withheld.
+    pub goal: u32,
     /// Highest acknowledgement.
     pub ack: u32,
     /// Last window that the receiver asked for, bytes.
@@ -175,9 +179,9 @@ impl Half {
     }
 
     /// Returns the window field for an acknowledgement of `ack`, of which `step` bytes are new,
-    /// whose receiver wrote `field`, and records it. The window grows by `growth` bytes in a round
-    /// trip at most; 0 is any. `live` is whether the controller is alive: without it nothing is
-    /// lowered.
+    /// whose receiver wrote `field`, and records it; and whether some of it is withheld by the clock
+    /// `pace`. The window grows by `growth` bytes in a round trip at most; 0 is any. `live` is
+    /// whether the controller is alive: without it nothing is lowered.
     pub(crate) fn advertise(
         &mut self,
         ack: u32,
@@ -185,40 +189,104 @@ impl Half {
         field: u16,
         growth: u32,
         live: bool,
-    ) -> u16 {
-        let mut new = field;
+        pace: Option<(&mut Pace, Instant)>,
+    ) -> (u16, bool) {
+        let (mut new, mut withheld) = (field, false);
         if live && self.window > 0 && field > 0 {
-            new = field.min(self.field_for(ack, step, growth));
+            let base = if pace.is_some() { self.goal() } else { self.edge };
+            new = field.min(self.field_for(ack, step, growth, base));
+            if let Some((pace, now)) = pace {
+                let goal = ack.wrapping_add(u32::from(new) << self.scale);
+                self.goal = if after(goal, base) { goal } else { base };
+                let open = self.open(ack, new, pace, now);
+                (new, withheld) = (open, open < new);
+            }
         }
         self.asked = u32::from(field) << self.scale;
-        self.written = u32::from(new) << self.scale;
+        if new < field {
+            self.clamped = self.clamped.wrapping_add(1);
+        }
+        self.write(ack, new);
+        (new, withheld)
+    }
+
+    /// Returns the window field for a copy of the last acknowledgement, which had `field`, and
+    /// records it; none where it would give nothing. And whether something is withheld still.
+    pub(crate) fn release(
+        &mut self,
+        ack: u32,
+        field: u16,
+        live: bool,
+        pace: Option<(&mut Pace, Instant)>,
+    ) -> (Option<u16>, bool) {
+        let room = self.goal().wrapping_sub(ack);
+        let whole = match live && self.window > 0 {
+            true if room > MAX_WINDOW => return (None, false),
+            true => field.min(u16::try_from(room >> self.scale).unwrap_or(u16::MAX)),
+            false => field,
+        };
+        let new = match pace {
+            Some((pace, now)) => self.open(ack, whole, pace, now),
+            None => whole,
+        };
+        let gives = after(ack.wrapping_add(u32::from(new) << self.scale), self.edge);
+        if gives {
+            self.write(ack, new);
+        }
+        (gives.then_some(new), new < whole)
+    }
+
+    /// The window `field` is written into an acknowledgement of `ack`.
+    fn write(&mut self, ack: u32, field: u16) {
+        self.written = u32::from(field) << self.scale;
         let edge = ack.wrapping_add(self.written);
         if after(edge, self.edge) {
             self.edge = edge;
         }
-        if new < field {
-            self.clamped = self.clamped.wrapping_add(1);
-        }
-        new
     }
 
-    /// The smallest field that keeps the rules, at least 1.
-    fn field_for(&self, ack: u32, step: u32, growth: u32) -> u16 {
+    /// Right edge without a clock. An old one is not near this one.
+    fn goal(&self) -> u32 {
+        let ahead = self.goal.wrapping_sub(self.edge);
+        if ahead <= self.window { self.goal } else { self.edge }
+    }
+
+    /// So many units of `scale` that hold all `bytes`.
+    fn round_up(&self, bytes: u32) -> u32 {
+        (bytes + (1 << self.scale) - 1) >> self.scale
+    }
+
+    /// The smallest field that keeps the rules, at least 1. Windows grow from the edge `base` on.
+    fn field_for(&self, ack: u32, step: u32, growth: u32, base: u32) -> u16 {
         let mss = u32::from(self.mss).max(1);
-        let round_up = |bytes: u32| (bytes + (1 << self.scale) - 1) >> self.scale;
         // Bytes advertised beyond `ack`. More than any window means an old or damaged
         // acknowledgement.
-        let room = self.edge.wrapping_sub(ack);
+        let room = base.wrapping_sub(ack);
         let mut window = self.window.min(MAX_WINDOW);
         // A receiver that held its sender itself goes on as it likes.
         if growth > 0 && room <= MAX_WINDOW && self.asked > self.written {
             window = window.min(self.grown(ack, room + step, step, growth));
         }
         let mut field = window.max(mss) >> self.scale;
-        field = field.max(round_up(mss));
+        field = field.max(self.round_up(mss));
         if room <= MAX_WINDOW {
-            field = field.max(round_up(room));
+            field = field.max(self.round_up(room));
         }
+        u16::try_from(field).unwrap_or(u16::MAX)
+    }
+
+    /// The part of the window field `whole` that may be written at `now`: one segment, or what was
+    /// advertised already, and what the clock lets go.
+    fn open(&self, ack: u32, whole: u16, pace: &mut Pace, now: Instant) -> u16 {
+        let mss = u32::from(self.mss).max(1);
+        let room = self.edge.wrapping_sub(ack);
+        if room > MAX_WINDOW {
+            return whole;
+        }
+        let open = room.saturating_add(pace.credit(mss, now)) >> self.scale;
+        let least = self.round_up(room).max(self.round_up(mss));
+        let field = u32::from(whole).min(open.max(least));
+        pace.take((field << self.scale).saturating_sub(room));
         u16::try_from(field).unwrap_or(u16::MAX)
     }
 

@@ -12,6 +12,7 @@
 use crate::flow::{Connection, Half, PendingFlow, Syn};
 use crate::key::{Direction, FlowId, Key};
 use crate::lru::Lru;
+use crate::pace::Pace;
 use crate::rest::{Rest, RestKey, RestSetting, Verdict};
 use crate::segment::{Segment, flag};
 use crate::slow_start::Growth;
@@ -74,12 +75,40 @@ pub enum Outcome {
         /// The field now.
         to: u16,
     },
+    /// The same, and the rest of its window is given at the rate of the link: to a copy of the packet as
+    /// it was, which is to be shown to [`Rewriter::release`] after [`COPY`](crate::pace::COPY).
+    Withheld {
+        /// The field before.
+        from: u16,
+        /// The field now.
+        to: u16,
+    },
     /// The push flag was set, and the window was not changed.
     Pushed,
     /// The packet was marked: congestion experienced.
     Marked,
     /// The packet is to be dropped.
     Dropped,
+}
+
+/// The outcome for a copy of an acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Release {
+    /// Whether it goes on, with more than what was advertised; else it is dropped.
+    pub passes: bool,
+    /// Whether it is to come back once more.
+    pub again: bool,
+}
+
+/// What becomes of a TCP segment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    /// Its window field, where that changes.
+    to: Option<u16>,
+    /// Whether it is pushed.
+    push: bool,
+    /// Whether some of its window is withheld.
+    withheld: bool,
 }
 
 /// Everything that passed in one direction.
@@ -130,6 +159,8 @@ pub struct Rewriter {
     given: [[u32; 2]; 2],
     push: [bool; 2],
     rest_setting: [RestSetting; 2],
+    /// The clock of uploads.
+    pace: Pace,
 }
 
 impl Default for Rewriter {
@@ -158,6 +189,7 @@ impl Rewriter {
             given: [[0; 2]; 2],
             push: [false; 2],
             rest_setting: [RestSetting::default(); 2],
+            pace: Pace::default(),
         }
     }
 
@@ -179,6 +211,12 @@ impl Rewriter {
     /// Windows of data that goes in `direction` grow by `growth`.
     pub fn set_growth(&mut self, direction: Direction, growth: Growth) {
         self.growth[direction.index()] = growth;
+    }
+
+    /// Windows of uploads open by a byte in [`cost`](crate::pace::cost); as acknowledgements come
+    /// with 0.
+    pub fn set_pace(&mut self, cost: u32) {
+        self.pace.cost = cost;
     }
 
     /// Whether segments of data that goes in `direction` and has a window are pushed (PSH, RFC 9293
@@ -240,7 +278,7 @@ impl Rewriter {
             let wire = passing.link + length + (passing.segments.max(1) - 1) * headers;
             totals.wire += u64::from(wire);
             let change = self.segment(&view, &segment, wire, passing.direction, now);
-            let Some((to, push)) = change else {
+            let Some(Change { to, push, withheld }) = change else {
                 // Acknowledgements are no load, and their loss slows nobody down.
                 if segment.payload == 0 {
                     return Outcome::Kept;
@@ -255,9 +293,13 @@ impl Rewriter {
             }
             if let Some(to) = to {
                 write_word(&mut packet[offset..], 14, to, passing.partial);
-                return Outcome::Clamped { from, to };
             }
-            return if push { Outcome::Pushed } else { Outcome::Kept };
+            return match to {
+                Some(to) if withheld => Outcome::Withheld { from, to },
+                Some(to) => Outcome::Clamped { from, to },
+                None if push => Outcome::Pushed,
+                None => Outcome::Kept,
+            };
         }
         let wire = passing.link + length;
         totals.wire += u64::from(wire);
@@ -268,13 +310,37 @@ impl Rewriter {
         treat(packet, verdict)
     }
 
+    /// Gives `packet`, a copy of an acknowledgement that comes back at `now` as it was, what may be
+    /// given of the window that was [withheld](Outcome::Withheld). Nothing is counted.
+    pub fn release(&mut self, packet: &mut [u8], now: Instant) -> Release {
+        self.give(packet, now).unwrap_or_default()
+    }
+
+    fn give(&mut self, packet: &mut [u8], now: Instant) -> Option<Release> {
+        let view = Ip::parse(packet).ok()?;
+        let segment = Segment::parse(&view)?;
+        let key = Key::of(&view, Direction::In)?;
+        let live = self.is_live(now);
+        let half = &mut self.flows.peek_mut(&key)?.half[OUTER];
+        // A newer one has passed; a sender takes no window from an older one (RFC 9293 3.10.7.4).
+        if !segment.is_bare_ack() || segment.ack() != half.ack {
+            return None;
+        }
+        let pace = (live && self.pace.cost > 0).then_some((&mut self.pace, now));
+        let (field, again) = half.release(segment.ack(), segment.window(), live, pace);
+        let offset = segment.offset;
+        if let Some(field) = field {
+            write_word(&mut packet[offset..], 14, field, false);
+        }
+        Some(Release { passes: field.is_some(), again })
+    }
+
     /// Whether the controller gave a sign of life recently.
     fn is_live(&self, now: Instant) -> bool {
         self.heartbeat.is_some_and(|beat| now - beat <= HEARTBEAT_TIMEOUT)
     }
 
-    /// Counts a TCP segment. Returns its new window field, if that changes, and whether it shall be
-    /// pushed; `None` for a connection that is not known.
+    /// Counts a TCP segment. Returns what becomes of it; `None` for a connection that is not known.
     fn segment(
         &mut self,
         view: &Ip<'_>,
@@ -282,24 +348,25 @@ impl Rewriter {
         wire: u32,
         direction: Direction,
         now: Instant,
-    ) -> Option<(Option<u16>, bool)> {
+    ) -> Option<Change> {
         let flags = segment.flags();
-        const KEPT: Option<(Option<u16>, bool)> = Some((None, false));
-        let Some(key) = Key::of(view, direction) else { return KEPT };
+        let kept = Some(Change::default());
+        let Some(key) = Key::of(view, direction) else { return kept };
         if flags & flag::RST != 0 {
-            return KEPT;
+            return kept;
         }
         if flags & flag::SYN != 0 {
             if flags & flag::FIN == 0 {
                 let syn = Syn::read(segment, view.version() == Version::V6, now);
                 let live = self.is_live(now);
                 let field = self.handshake(key, syn, segment, direction, live);
-                return Some(((field < segment.window()).then_some(field), false));
+                let to = (field < segment.window()).then_some(field);
+                return Some(Change { to, ..Change::default() });
             }
-            return KEPT;
+            return kept;
         }
         if flags & flag::ACK == 0 {
-            return KEPT;
+            return kept;
         }
         if self.flows.peek(&key).is_none() {
             self.establish(key, segment.ack(), direction, now);
@@ -317,14 +384,26 @@ impl Rewriter {
             connection.half[data].wire += u64::from(wire);
         }
         let growth = self.growth[reverse].after(&connection.half[OUTER].rtt);
-        let field =
-            connection.half[reverse].advertise(segment.ack(), step, segment.window(), growth, live);
+        // A copy of data would be data sent again, and one that acknowledges nothing new a sign of
+        // loss (RFC 5681 3.2).
+        let pace = match live && direction == Direction::In && self.pace.cost > 0 {
+            true if step > 0 && segment.is_bare_ack() => Some((&mut self.pace, now)),
+            _ => None,
+        };
+        let (field, withheld) = connection.half[reverse].advertise(
+            segment.ack(),
+            step,
+            segment.window(),
+            growth,
+            live,
+            pace,
+        );
         let push = live
             && self.push[data]
             && connection.half[data].window > 0
             && segment.payload > 0
             && flags & flag::PSH == 0;
-        Some(((field != segment.window()).then_some(field), push))
+        Some(Change { to: (field != segment.window()).then_some(field), push, withheld })
     }
 
     /// Bytes of `spare` that flows whose data goes in direction number `way` may still be given. A

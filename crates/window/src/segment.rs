@@ -104,6 +104,12 @@ impl<'a> Segment<'a> {
         self.word(8)
     }
 
+    /// Whether it does nothing but acknowledge.
+    pub fn is_bare_ack(&self) -> bool {
+        let others = flag::FIN | flag::SYN | flag::RST;
+        self.payload == 0 && self.flags() & (flag::ACK | others) == flag::ACK
+    }
+
     /// Flags: byte 13.
     pub fn flags(&self) -> u8 {
         self.header[13]

@@ -25,6 +25,7 @@
  * window/table.h      flows by their addresses
  * window/rtt.h        round-trip times
  * window/rewrite.h    windows
+ * window/pace.h       the clock of uploads
  * window/handshake.h  how flows begin
  * window/rest.h       what windows do not govern
  * window/settings.h   what user space sets
@@ -33,13 +34,52 @@
  * 1624.
  */
 #include "detour.h"
+#include "line.h"
 #include "window/handshake.h"
+#include "window/pace.h"
 #include "window/rest.h"
 #include "window/settings.h"
 
 /* tcx: on to the next program, as if this one were not there. */
 #define NEXT -1
+/* The mark of copies that come back, on their way to the interface. Marks that people use are small
+ * numbers or masks; this one is neither, and it is taken off. */
+#define BACK_MARK 0x5aead000
 #define HEARTBEAT_TIMEOUT (2 * SECOND)
+
+static __always_inline bool is_live(const struct control *settings, __u64 now)
+{
+	return settings->heartbeat &&
+	       (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
+}
+
+static __always_inline bool is_bare_ack(const struct packet *packet)
+{
+	return packet->protocol == PROTO_TCP && !packet->payload &&
+	       (packet->flags & (ACK | FIN | SYN | RST)) == ACK;
+}
+
+/* The window field of an acknowledgement that acknowledges `step` bytes of an upload, as far as the
+ * clock lets its window open. What it must not give, a copy gives later. */
+static __always_inline __u32 pace_window(struct __sk_buff *skb, struct packet *packet,
+					 struct control *settings, struct side *side, __u32 index,
+					 __u32 step, __u32 growth)
+{
+	__u32 zero = 0, base, limit, field, goal;
+	struct pace *pace = bpf_map_lookup_elem(&paces, &zero);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &index);
+
+	if (!pace || !flow)
+		return limit_of(side, packet, step, growth, side->edge);
+	base = goal_of(flow, side);
+	limit = limit_of(side, packet, step, growth, base);
+	goal = packet->ack + (limit << (side->scale & 15));
+	flow->goal = after(goal, base) ? goal : base;
+	field = open_by(pace, settings->pace, side, packet->ack, limit, exact_ns(settings));
+	if (field < limit)
+		copy(skb, settings, pace);
+	return field;
+}
 
 /* A packet of a connection that is established, or that becomes so with it; false for one of which
  * nothing is known. */
@@ -50,8 +90,8 @@ static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *p
 	__u64 hash = hash_of(packet->words, settings);
 	struct place place;
 	struct side *side;
-	__u16 field, *stamp;
-	__u32 step = 0, growth, wait;
+	__u16 *stamp;
+	__u32 step = 0, growth, wait, field = packet->field;
 
 	if (!find(hash, &place) && !establish(packet, settings, direction, hash, &place))
 		return false;
@@ -72,7 +112,15 @@ static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *p
 	/* Only while the capacity is searched for, as it takes a cache line more. */
 	if (wait && growth && waits(place.flow, wait))
 		growth = NO_GROWTH;
-	field = advertise(side, packet, step, growth, live);
+	if (live && side->window && field) {
+		/* A copy of data would be data sent again, and one that acknowledges nothing new a
+		 * sign of loss (RFC 5681 3.2). */
+		if (direction == IN && settings->pace && step && is_bare_ack(packet))
+			field = pace_window(skb, packet, settings, side, place.flow, step, growth);
+		else
+			field = limit_of(side, packet, step, growth, side->edge);
+	}
+	keep(side, packet, field);
 	if (shall_push(side, packet, settings, direction, live))
 		write_push(skb, packet);
 	if (field != packet->field)
@@ -90,6 +138,11 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	__u64 now;
 	bool live, known;
 
+	/* What comes back has its window. */
+	if (direction == IN && skb->mark == BACK_MARK) {
+		skb->mark = 0;
+		return NEXT;
+	}
 	/* It was seen when it left for the detour. */
 	if (direction == OUT && is_back_from_detour(skb))
 		return NEXT;
@@ -106,8 +159,7 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 		return NEXT;
 	/* Good enough to the millisecond, and cheap; only what is timed reads the exact clock. */
 	now = coarse_ns(&room->clock);
-	live = settings->heartbeat &&
-	       (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
+	live = is_live(settings, now);
 	if (packet->protocol == PROTO_UDP)
 		goto rest;
 	if (packet->flags & RST)
@@ -130,6 +182,28 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	return NEXT;
 rest:
 	return rest_passes(skb, room, settings, total, direction, live) ? TC_ACT_SHOT : NEXT;
+}
+
+/* At tc ingress of the interface that copies of acknowledgements come back from. */
+SEC("classifier")
+int sheaf_back(struct __sk_buff *skb)
+{
+	__u32 zero = 0, index = BACK;
+	struct control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct scratch *room = bpf_map_lookup_elem(&scratch, &index);
+	struct packet *packet;
+
+	if (!settings || !room)
+		return TC_ACT_SHOT;
+	packet = &room->packet;
+	__builtin_memset(packet, 0, sizeof(*packet));
+	if (!read_packet(skb, packet, settings->link, IN) || !is_bare_ack(packet) ||
+	    !release(skb, packet, settings, is_live(settings, coarse_ns(&room->clock))))
+		return TC_ACT_SHOT;
+	skb->mark = BACK_MARK;
+	/* Detours and the splitter have seen it. */
+	skb->tc_index = OUT_OF_LINE;
+	return bpf_redirect(settings->dev, BPF_F_INGRESS);
 }
 
 SEC("classifier")

@@ -5,6 +5,7 @@
 //! has its receiver's own windows again (sheaf_bpf::window).
 
 use super::air::Air;
+use super::back::Back;
 use super::report::{self, Flow, LISTED, Report, Total};
 use super::settings::{Capacity, Settings};
 use crate::control::{self, Kind, ServiceName};
@@ -47,6 +48,8 @@ struct Daemon {
     air_looked_at: Instant,
     air_news: bool,
     window: Window,
+    /// The way back of acknowledgements' copies, where there is one.
+    back: Option<Back>,
     controllers: Vec<Controller>,
     started: Instant,
     /// Time at which windows are set next.
@@ -73,8 +76,9 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
         let other = "controlled already; stop the other `sheaf window` first";
         already(error, format!("windows on {dev} are {other}"))
     })?;
-    let window =
+    let mut window =
         Window::attach(&dev).with_context(|| format!("cannot control windows on {dev}"))?;
+    let back = back(&settings, ifindex, &mut window);
     let started = clock::now();
     let mut daemon = Daemon {
         settings,
@@ -84,6 +88,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
         air_looked_at: started,
         air_news: false,
         window,
+        back,
         controllers,
         started,
         next: started + STEP,
@@ -93,6 +98,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
         blind: false,
     };
     daemon.show_air();
+    daemon.show_clock();
     daemon.window.step(&mut daemon.controllers, started)?;
     // The maps are read and written by bpf(2) as long as windows are controlled.
     capability::keep_only(&sheaf_bpf::support::CAPABILITIES)?;
@@ -105,6 +111,22 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
     }
     reactor.run(&mut daemon, parse)?;
     daemon.full_report(clock::now())
+}
+
+/// The way back of acknowledgements' copies, where data of both directions is governed: alone,
+/// uploads need no clock.
+fn back(settings: &Settings, ifindex: u32, window: &mut Window) -> Option<Back> {
+    if settings.directions.len() < Direction::BOTH.len() {
+        return None;
+    }
+    let back = Back::open(ifindex).and_then(|back| {
+        window.attach_back(&settings.dev, back.name())?;
+        Ok(back)
+    });
+    back.inspect_err(|error| {
+        tracing::warn!("{error:#}: downloads and uploads at once will hold each other up");
+    })
+    .ok()
 }
 
 /// A controller for each direction that is governed.
@@ -155,9 +177,12 @@ fn speed(dev: &str) -> anyhow::Result<Bitrate> {
 impl Service for Daemon {
     type Change = Settings;
 
-    /// Changes of interfaces, and time: the program counts by itself.
+    /// Changes of interfaces, copies, and time: the program counts by itself.
     fn interest(&mut self, poller: &mut Poller) {
         self.news = poller.add(&self.monitor);
+        if let Some(back) = &mut self.back {
+            back.interest(poller);
+        }
     }
 
     fn turn(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Next> {
@@ -187,7 +212,11 @@ impl Service for Daemon {
                 self.next = now + step;
             }
         }
-        Ok(Next::Wait(self.next))
+        let copies = match &mut self.back {
+            Some(back) => back.turn(now, poller)?,
+            None => None,
+        };
+        Ok(Next::Wait(copies.map_or(self.next, |due| due.min(self.next))))
     }
 
     fn report(&mut self, now: Instant) -> anyhow::Result<Value> {
@@ -202,6 +231,7 @@ impl Service for Daemon {
         let trunk_slack = trunk_slack(&settings);
         self.controllers = controllers(&settings, trunk_slack)?;
         self.show_air();
+        self.show_clock();
         (self.settings, self.trunk_slack) = (settings, trunk_slack);
         tracing::info!("{}: {}", self.settings.dev, self.summary());
         Ok(())
@@ -213,6 +243,12 @@ impl Daemon {
     fn show_air(&mut self) {
         let is_shared = self.air.is_shared();
         self.controllers.iter_mut().for_each(|controller| controller.observe_air(is_shared));
+    }
+
+    /// Shows the controllers whether copies of acknowledgements come back.
+    fn show_clock(&mut self) {
+        let is_there = self.back.is_some();
+        self.controllers.iter_mut().for_each(|controller| controller.observe_clock(is_there));
     }
 
     fn look(&mut self) -> anyhow::Result<()> {

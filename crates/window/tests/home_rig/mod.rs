@@ -20,6 +20,7 @@ use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
 use sheaf_voice::playout::Heard;
+use sheaf_window::pace::COPY;
 use sheaf_window::{Controller, Direction, Outcome, Passing, Rewriter};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -135,6 +136,8 @@ enum Event {
     Wake(usize),
     /// A packet that goes in this direction reaches the access point.
     Access(Direction, Packet),
+    /// A copy of an acknowledgement of an upload comes back to it.
+    Copy(Packet),
     Served(Direction),
     Outside(Packet),
     Step,
@@ -185,12 +188,13 @@ impl Rig {
     /// A link of these rates down and up, `rtt` ms without queues, and queues of `buffer` ms at the
     /// first rate. `controllers` govern it; without any it is left alone.
     pub fn new(
-        controllers: Vec<Controller>,
+        mut controllers: Vec<Controller>,
         [down, up]: [Trace; 2],
         rtt: f64,
         buffer: f64,
         seed: u64,
     ) -> Rig {
+        controllers.iter_mut().for_each(|controller| controller.observe_clock(true));
         let slow = |trace: Trace| Slow {
             limit: (trace[0].1 * buffer / 8e3) as usize,
             trace,
@@ -328,8 +332,24 @@ impl Rig {
                     self.drain(number);
                 }
             }
+            Event::Copy(mut packet) => {
+                let copy = packet.bytes.clone();
+                let release = self.rewriter.release(&mut packet.bytes, now);
+                if release.again {
+                    let owner = packet.owner;
+                    self.push(now + COPY, Event::Copy(Packet { bytes: copy, owner }));
+                }
+                if release.passes {
+                    self.inside(packet);
+                }
+            }
             Event::Access(direction, mut packet) => {
+                let copy = packet.bytes.clone();
                 match self.access(direction, &mut packet) {
+                    Outcome::Withheld { .. } => {
+                        let owner = packet.owner;
+                        self.push(now + COPY, Event::Copy(Packet { bytes: copy, owner }));
+                    }
                     Outcome::Dropped => {
                         self.policed += 1;
                         self.lost_pings += usize::from(matches!(packet.owner, Owner::Ping(_)));
@@ -539,6 +559,9 @@ impl Rig {
             rewriter.set_initial(direction, controller.initial(), controller.spare());
             rewriter.set_growth(direction, controller.growth());
             rewriter.set_push(direction, controller.push());
+            if direction == Direction::Out {
+                rewriter.set_pace(controller.pace());
+            }
             rewriter.set_rest(direction, controller.rest());
         }
         rewriter.beat(*now);

@@ -31,7 +31,11 @@ struct control {
 	__u8 drops[2];     /* whether the rest is dropped where it cannot be marked */
 	__u8 voice[2];     /* whether voice among the rest is never touched */
 	__u8 pad[2];
-	__u64 clock;       /* ns: time at which the rest is judged; 0: now. Tests set it. */
+	__u32 pace;        /* 2^-16 ns: of a byte by which windows of uploads open; 0: any */
+	__u32 back;        /* interface that sends copies of acknowledgements back; 0: none */
+	__u32 dev;         /* interface that they arrive on */
+	__u32 more;
+	__u64 clock;       /* ns: time by which the rest and windows are paced; 0: now. Tests set it. */
 	__u64 seed[4];     /* of the table's hash, so that nobody can choose who shares a place */
 };
 
@@ -56,6 +60,19 @@ struct {
 	__type(key, __u32);
 	__type(value, struct begun);
 } beginnings SEC(".maps");
+
+/* The clock of uploads. */
+struct pace {
+	__u64 due;         /* ns: when the link has carried everything that was let go */
+	__u64 copies;      /* of acknowledgements, which give later what they must not give now */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pace);
+} paces SEC(".maps");
 
 /* IPv6, or IPv4 mapped into it; ports in host order. */
 struct key {
@@ -109,7 +126,7 @@ struct side {
 struct flow {
 	struct key key;
 	__u32 first[2];        /* by direction of the data: `ack` of the other side began with it */
-	__u32 pad;
+	__u32 goal;            /* of the data that goes out: right edge without a clock */
 	struct rtt rtt[2];     /* by direction of the data */
 };
 
@@ -268,7 +285,7 @@ struct packet {
 /*
  * Room for values that are too large for the stack, or that the verifier shall not follow: of what
  * a map holds it knows nothing, so it looks at the code behind a join once, not once for every way
- * there. By direction, and one for settings, since a packet that comes in can interrupt one that
+ * there. By direction, and one each for settings and copies, since a packet that comes in can interrupt one that
  * goes out.
  */
 struct scratch {
@@ -280,7 +297,7 @@ struct scratch {
 	__u64 known;
 };
 
-enum { SET = OUT + 1, SCRATCHES };
+enum { SET = OUT + 1, BACK, SCRATCHES };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

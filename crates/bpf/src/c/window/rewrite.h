@@ -25,10 +25,11 @@ static __always_inline __u32 grown(__u32 ack, __u32 before, __u32 step, __u32 gr
 	return before + more + (ack * DITHER >> 16 & ((1u << scale) - 1));
 }
 
-/* The smallest field that keeps the rules, at least 1. */
-static __always_inline __u32 field_for(struct side *side, __u32 ack, __u32 step, __u32 growth)
+/* The smallest field that keeps the rules, at least 1. Windows grow from the edge `base` on. */
+static __always_inline __u32 field_for(struct side *side, __u32 ack, __u32 step, __u32 growth,
+				       __u32 base)
 {
-	__u32 scale = side->scale & 15, mss = side->mss ? side->mss : 1, room = side->edge - ack;
+	__u32 scale = side->scale & 15, mss = side->mss ? side->mss : 1, room = base - ack;
 	__u32 window = side->window, field, other;
 
 	if (window > MAX_WINDOW)
@@ -53,28 +54,28 @@ static __always_inline __u32 field_for(struct side *side, __u32 ack, __u32 step,
 	return field > 65535 ? 65535 : field;
 }
 
-/* The window field that the packet shall have, which acknowledges `step` bytes, and what is kept
- * about it. It grows by `growth` bytes in a round trip at most; 0: any. */
-static __always_inline __u16 advertise(struct side *side, struct packet *packet, __u32 step,
-				       __u32 growth, bool live)
+/* The window field that the packet may have, which acknowledges `step` bytes, where windows grow
+ * from the edge `base` on by `growth` bytes in a round trip at most; 0: any. */
+static __always_inline __u32 limit_of(struct side *side, struct packet *packet, __u32 step,
+				      __u32 growth, __u32 base)
 {
-	__u32 field = packet->field, scale = side->scale & 15, edge;
+	__u32 limit = field_for(side, packet->ack, step, growth, base);
 
-	if (live && side->window && field) {
-		__u32 limit = field_for(side, packet->ack, step, growth);
+	return limit < packet->field ? limit : packet->field;
+}
 
-		if (limit < field) {
-			field = limit;
-			side->clamped++;
-		}
-	}
+/* Keeps what is written into the packet. */
+static __always_inline void keep(struct side *side, struct packet *packet, __u32 field)
+{
+	__u32 scale = side->scale & 15, edge = packet->ack + (field << scale);
+
+	if (field < packet->field)
+		side->clamped++;
 	side->asked = packet->field;
 	side->written = field;
 	side->shift = scale;
-	edge = packet->ack + (field << scale);
 	if (after(edge, side->edge))
 		side->edge = edge;
-	return field;
 }
 
 /* Whether the checksum may be left to the device: then its field is the sum of the pseudo header

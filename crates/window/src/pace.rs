@@ -1,0 +1,56 @@
+//! The clock of uploads: their windows open no faster than the link carries what they let go.
+//!
+//! Principle: while a download runs, the acknowledgements of an upload wait in its queue and come
+//! here in clumps. Each clump lets a burst of the upload go, the acknowledgements of the download
+//! wait behind that, and let a burst of the download go in turn (Zhang, Shenker and Clark,
+//! "Observations on the Dynamics of a Congestion Control Algorithm: The Effects of Two-Way
+//! Traffic", 1991). Both queues stand for a round trip, and both links idle for as long. So the
+//! right edges of all uploads together advance at the rate of the link. What an acknowledgement
+//! must not give any more is *withheld*: a copy of it comes back a little later and gives that, as
+//! nothing else would come meanwhile.
+//!
+//! Acknowledgements of downloads are in clumps only behind this place, so nothing is won there.
+//!
+//! Whole numbers alone, because the eBPF program has nothing else (`window/pace.h`).
+
+use sheaf_stage::{Duration, Instant};
+
+/// Time after which a copy of an acknowledgement comes back: as much as three full packets take at
+/// 12 Mbit/s, and few enough wake-ups for a router.
+pub const COPY: Duration = Duration::from_millis(3);
+/// Segments that may go at once after a pause: receivers acknowledge every second one (RFC 9293
+/// 3.8.6.3).
+const BURST: u64 = 2;
+/// Fraction of ns in a cost, as a power of two.
+const COST_SHIFT: u32 = 16;
+
+/// Time of a byte at `rate` bit/s, 2⁻¹⁶ ns; at least 1. From 123 kbit/s on.
+pub fn cost(rate: f64) -> u32 {
+    // A cast from f64 saturates.
+    ((8e9 * f64::from(1 << COST_SHIFT) / rate.max(1.0)) as u32).max(1)
+}
+
+/// The clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// Time of a byte, as [`cost`] has it; 0 while windows open as acknowledgements come.
+    pub cost: u32,
+    /// Time at which the link has carried everything that was let go.
+    due: Instant,
+}
+
+impl Pace {
+    /// Bytes that may be let go at `now`, of segments of `mss` bytes.
+    pub fn credit(&mut self, mss: u32, now: Instant) -> u32 {
+        let burst = Duration::from_nanos((BURST * u64::from(mss) * u64::from(self.cost)) >> COST_SHIFT);
+        self.due = self.due.max(now - burst.min(now - Instant::ZERO));
+        let past = now.saturating_since(self.due).as_nanos() as u64;
+        ((past << COST_SHIFT) / u64::from(self.cost)) as u32
+    }
+
+    /// So many bytes were let go.
+    pub fn take(&mut self, bytes: u32) {
+        let time = (u64::from(bytes) * u64::from(self.cost)) >> COST_SHIFT;
+        self.due = self.due + Duration::from_nanos(time);
+    }
+}
