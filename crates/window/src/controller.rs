@@ -74,6 +74,8 @@ pub struct Load {
     pub is_bulk: bool,
     /// Whether more data goes in it than requests have.
     pub has_data: bool,
+    /// Whether its capacity is known.
+    pub is_found: bool,
     /// Wait in its queue.
     pub queue: Duration,
 }
@@ -445,7 +447,7 @@ impl Controller {
         // What a search has found is true while TCP goes on to show it.
         self.is_sure = self.capacity.is_found() && (loaded || !self.capacity.is_auto());
         let is_bulk = loaded && governed >= delivered * BULK_PART && all > 0.0;
-        self.load = Load { is_bulk, queue: own, ..self.load };
+        self.load = Load { is_bulk, queue: own, is_found: self.capacity.is_found(), ..self.load };
         self.status.queue = total;
         self.rtt = rtt;
         if self.load.is_bulk {
@@ -459,7 +461,7 @@ impl Controller {
             rtt,
             longest,
             limited,
-            both: self.has_clusters(),
+            both: self.has_clusters() || self.other.is_bulk && self.direction == Direction::In && !self.other.is_found,
             other: self.other.is_bulk,
             loaded,
             seen,
