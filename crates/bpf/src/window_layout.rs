@@ -5,7 +5,9 @@ use bytemuck::{Pod, Zeroable};
 use sheaf_stage::Instant;
 use sheaf_window::flow::Rtt as ModelRtt;
 use sheaf_window::{Connection as ModelConnection, Half as ModelHalf, Key as ModelKey};
-use sheaf_window::{Direction, FlowId, Rest as ModelRest, RestKey as ModelRestKey, Totals as ModelTotals};
+use sheaf_window::{
+    Direction, FlowId, Rest as ModelRest, RestKey as ModelRestKey, Totals as ModelTotals,
+};
 
 /// Settings that one run of `sheaf_set` takes.
 pub const SETTINGS: usize = 64;

@@ -251,9 +251,7 @@ impl Step {
             Step::Send(packet)
             | Step::Broken(packet, ..)
             | Step::Super(packet, _)
-            | Step::Back(packet) => {
-                &mut packet.layout
-            }
+            | Step::Back(packet) => &mut packet.layout,
             Step::Handshake { layout, .. } => layout,
             _ => return,
         };

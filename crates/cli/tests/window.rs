@@ -270,6 +270,40 @@ fn an_upload_arrives_whole_and_leaves_the_queue_empty() {
 }
 
 #[test]
+fn an_upload_beside_a_download_is_paced_by_copies_of_its_acknowledgements() {
+    let home = Home::new();
+    let mut command = Command::new(SHEAF);
+    let link = "rate 20mbit delay 20ms limit 400 reverse rate 4mbit delay 20ms limit 100";
+    command.args(["emulate", "dev", "eth0", "both"]).args(link.split(' '));
+    home.server.enter(&mut command);
+    let mut link = Daemon(command.stdout(Stdio::piped()).spawn().expect("it starts"));
+    BufReader::new(link.0.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let mut daemon = Daemon::start(&home, "window dev wan capacity 20mbit upload 4mbit");
+    let taps = || {
+        let names = home.ap.run(ip::names).unwrap();
+        names.iter().filter(|name| name.starts_with("sheafw")).count()
+    };
+    assert_eq!(taps(), 1);
+
+    let (download, upload) = (home.connect(), home.connect());
+    let paced = std::thread::scope(|scope| {
+        scope.spawn(|| transfer(&download.1, &download.0, FIRST + MEASURED, |_| {}));
+        transfer(&upload.0, &upload.1, FIRST, |_| {});
+        let shown = home.shown();
+        let totals = shown["totals"].as_array().unwrap();
+        totals.iter().map(|total| number(total, "paced")).collect::<Vec<_>>()
+    });
+    assert_eq!(paced[0], 0.0, "acknowledgements of downloads are in no clumps here");
+    assert!(paced[1] > 0.0, "{paced:?}");
+
+    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGINT).unwrap();
+    let (status, out, error) = daemon.end();
+    assert_eq!((status, &*error), (Some(0), ""));
+    assert!(out.contains(" paced "), "{out}");
+    assert_eq!((taps(), home.programs()), (0, 0));
+}
+
+#[test]
 fn killed_in_the_midst_of_a_transfer_it_leaves_no_program_and_tcp_whole() {
     let home = Home::new();
     let mut daemon = Daemon::start(&home, "window dev wan fixed 20000");

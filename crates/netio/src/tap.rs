@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Frames as they are, with nothing before them.
 const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI;
+/// IP packets likewise.
+const IP_FLAGS: libc::c_int = libc::IFF_TUN | libc::IFF_NO_PI;
 
 /// A TAP interface; it goes when this value does.
 #[derive(Debug)]
@@ -18,6 +20,11 @@ impl Tap {
     /// Makes the interface `name` (at most 15 bytes) in this thread's network namespace.
     pub fn open(name: &str) -> io::Result<Tap> {
         Ok(Tap { file: tuntap::open(name, FLAGS)? })
+    }
+
+    /// Makes the interface `name` likewise, without Ethernet: its frames are IP packets.
+    pub fn open_ip(name: &str) -> io::Result<Tap> {
+        Ok(Tap { file: tuntap::open(name, IP_FLAGS)? })
     }
 
     /// The macvtap interface `name`, of whose character device `file` is open, non-blocking. It

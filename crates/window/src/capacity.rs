@@ -73,11 +73,11 @@ pub struct Observation {
     pub longest: Duration,
     /// Whether windows limit the flows.
     pub limited: bool,
-    /// Whether bulk data goes the other way, too: data and acknowledgements come in clusters then
-    /// of up to a round trip, which are no queue that stands.
+    /// Whether bulk data goes the other way, too.
     pub both: bool,
-    /// Whether bulk data goes the other way at all.
-    pub other: bool,
+    /// Whether data and acknowledgements come in clusters for that, of up to a round trip, which
+    /// are no queue that stands.
+    pub clusters: bool,
     /// Whether flows with data made what is seen: requests and acknowledgements do not fill a link.
     pub loaded: bool,
     /// Whether there were flows to observe.
@@ -106,7 +106,7 @@ const COMES: f64 = 0.85;
 const RAISE: f64 = 0.04;
 const FASTER: f64 = 3.0;
 const MAX_RAISE: f64 = 0.5;
-/// The same beside bulk data that goes the other way.
+/// The same beside bulk data that goes the other way, as a round trip has the queues of both.
 const MAX_RAISE_BESIDE: f64 = 0.08;
 /// Each raise while nothing was found yet: a fast path would be held back for seconds with less,
 /// and with more a slow one has a queue of several round trips for a moment.
@@ -222,10 +222,10 @@ impl Capacity {
         // While nothing is tried, only a queue that is not a burst shows that the link became
         // slower.
         let sure = if self.phase == Phase::Resting { 2 } else { 1 };
-        let clusters = if seen.both { seen.rtt / 2 } else { Duration::ZERO };
+        let clusters = if seen.clusters { seen.rtt / 2 } else { Duration::ZERO };
         let least = self.visible(seen.rtt) + self.threshold(seen.rtt) * (sure - 1);
         let full = seen.queue > least + clusters;
-        if self.phase == Phase::Resting && !full && !seen.both {
+        if self.phase == Phase::Resting && !full && !seen.clusters {
             let most = seen.rtt / 8 + self.packets(BURST);
             // An average over about five steps, so that a single burst moves it little.
             self.noise = (self.noise * 4 + seen.queue.min(most)) / 5;
@@ -250,7 +250,7 @@ impl Capacity {
         }
         // Where data and acknowledgements hold each other up, larger windows make more of that,
         // unless what they allow arrives.
-        let comes = !seen.both || self.delivered() >= COMES * self.assumed;
+        let comes = !seen.clusters || self.delivered() >= COMES * self.assumed;
         let elapsed = now - self.since;
         // Senders that still grow do not use the last raise yet. Those that wait for delayed
         // acknowledgements never will.
@@ -311,12 +311,11 @@ impl Capacity {
     fn raise(&mut self, seen: &Observation, now: Instant) {
         let base = self.assumed.max(self.estimate);
         let most = match self.is_found {
-            true if seen.other => MAX_RAISE_BESIDE,
+            true if seen.both => MAX_RAISE_BESIDE,
             true => MAX_RAISE,
             false => SEARCH_RAISE,
         };
-        let raise = self.raise.min(most);
-        let assumed = self.bounded(base + governed(base, seen.usage) * raise);
+        let assumed = self.bounded(base + governed(base, seen.usage) * self.raise.min(most));
         self.raise = (self.raise * FASTER).min(most);
         self.enter(Phase::Raised, assumed, now);
     }

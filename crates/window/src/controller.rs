@@ -200,8 +200,8 @@ impl Controller {
         self.shares_air = is_shared;
     }
 
-    /// Takes in whether windows of uploads can be [paced](Controller::pace): copies of acknowledgements
-    /// come back.
+    /// Takes in whether windows of uploads can be [paced](Controller::pace): what a clock withholds
+    /// is given to copies of acknowledgements, which come back.
     pub fn observe_clock(&mut self, is_there: bool) {
         self.has_clock = is_there;
     }
@@ -447,7 +447,8 @@ impl Controller {
         // What a search has found is true while TCP goes on to show it.
         self.is_sure = self.capacity.is_found() && (loaded || !self.capacity.is_auto());
         let is_bulk = loaded && governed >= delivered * BULK_PART && all > 0.0;
-        self.load = Load { is_bulk, queue: own, is_found: self.capacity.is_found(), ..self.load };
+        let is_found = self.capacity.is_found();
+        self.load = Load { is_bulk, is_found, queue: own, ..self.load };
         self.status.queue = total;
         self.rtt = rtt;
         if self.load.is_bulk {
@@ -461,8 +462,8 @@ impl Controller {
             rtt,
             longest,
             limited,
-            both: self.has_clusters() || self.other.is_bulk && self.direction == Direction::In && !self.other.is_found,
-            other: self.other.is_bulk,
+            both: self.other.is_bulk,
+            clusters: self.has_clusters(),
             loaded,
             seen,
         };
@@ -470,10 +471,11 @@ impl Controller {
         limited
     }
 
-    /// Whether data and acknowledgements of both ways hold each other up, in clusters of up to a round
-    /// trip.
+    /// Whether data and acknowledgements of both ways hold each other up, in clusters of up to a
+    /// round trip: a clock prevents that, once it knows the rate of the upload's link.
     fn has_clusters(&self) -> bool {
-        self.other.is_bulk && !self.has_clock
+        let is_known = self.direction == Direction::Out || self.other.is_found;
+        self.other.is_bulk && !(self.has_clock && is_known)
     }
 
     /// Divides a wait between the queue of this direction and that of the other one. Round trips
@@ -499,7 +501,11 @@ impl Controller {
                     .map_or((queue, queue), |(mean, _, least)| (mean.min(queue), least.min(queue)))
             }
         };
-        (own, stands, (queue - own).min(MOST_ELSEWHERE))
+        let most = match self.has_clock && self.capacity.is_auto() {
+            true => MOST_WHILE_SEARCHED,
+            false => MOST_ELSEWHERE,
+        };
+        (own, stands, (queue - own).min(most))
     }
 
     /// Divides what is free.
@@ -580,10 +586,10 @@ impl Controller {
         }
         self.begin(free, active, growing, now);
         // Alone, acknowledgements come as evenly as their data left.
+        let both = self.load.has_data && self.other.has_data;
+        let has_clock = self.has_clock && max_min && !competes;
         self.pace = match self.direction {
-            Direction::Out if self.has_clock && self.load.has_data && self.other.has_data && !competes => {
-                pace::cost(free * PACE_ROOM)
-            }
+            Direction::Out if has_clock && both => pace::cost(free * PACE_ROOM),
             _ => 0,
         };
         self.divide_rest();
@@ -609,8 +615,10 @@ impl Controller {
             // As large as they come.
             _ if self.yielding.competes() => (0, u32::MAX, 0),
             Formula::MaxMin => {
-                // Data and acknowledgements of both ways hold each other up: waits show nothing.
-                let (growth, first) = match self.capacity.is_found() || self.has_clusters() {
+                // Without a clock, data and acknowledgements of both ways hold each other up: waits
+                // show nothing.
+                let is_blind = self.other.is_bulk && !self.has_clock;
+                let (growth, first) = match self.capacity.is_found() || is_blind {
                     // A round trip has both queues.
                     true if self.other.has_data => [slow_start::known(free / 2.0); 2].into(),
                     true => [slow_start::known(free); 2].into(),
@@ -727,7 +735,10 @@ const PAIRS_ARE_FELT: f64 = 1e-3;
 const ELSEWHERE: f64 = 0.5;
 /// Longest wait in the other queue that windows make up for. More would be a queue here as soon as
 /// the other one is gone.
-const MOST_ELSEWHERE: Duration = Duration::from_millis(5);
+const MOST_ELSEWHERE: Duration = Duration::from_millis(15);
+/// The same where the capacity is searched for, with a clock, which leaves no more: each try makes
+/// a queue, for which the other direction's windows would make up by another one.
+const MOST_WHILE_SEARCHED: Duration = Duration::from_millis(5);
 
 /// The entry in the middle of the bytes, because one flow with a slow receiver is no sign of a
 /// queue.

@@ -42,7 +42,8 @@ pub(crate) struct Pace {
 impl Pace {
     /// Bytes that may be let go at `now`, of segments of `mss` bytes.
     pub fn credit(&mut self, mss: u32, now: Instant) -> u32 {
-        let burst = Duration::from_nanos((BURST * u64::from(mss) * u64::from(self.cost)) >> COST_SHIFT);
+        let burst =
+            Duration::from_nanos((BURST * u64::from(mss) * u64::from(self.cost)) >> COST_SHIFT);
         self.due = self.due.max(now - burst.min(now - Instant::ZERO));
         let past = now.saturating_since(self.due).as_nanos() as u64;
         ((past << COST_SHIFT) / u64::from(self.cost)) as u32
@@ -52,5 +53,45 @@ impl Pace {
     pub fn take(&mut self, bytes: u32) {
         let time = (u64::from(bytes) * u64::from(self.cost)) >> COST_SHIFT;
         self.due = self.due + Duration::from_nanos(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 4 Mbit/s: a segment of 1000 bytes takes 2 ms.
+    fn clock() -> Pace {
+        Pace { cost: cost(4e6), ..Pace::default() }
+    }
+
+    #[test]
+    fn two_segments_go_at_once_after_a_pause_and_others_at_the_rate_of_the_link() {
+        let (mut pace, start) = (clock(), Instant::from_millis(1000));
+        assert_eq!(pace.credit(1000, start), 2000);
+        pace.take(2000);
+        let credits = [0, 1, 2, 3].map(|ms| pace.credit(1000, start + Duration::from_millis(ms)));
+        assert_eq!(credits, [0, 500, 1000, 1500]);
+        pace.take(1500);
+        assert_eq!(pace.credit(1000, start + Duration::from_millis(5)), 1000);
+        assert_eq!(pace.credit(1000, start + Duration::from_secs(9)), 2000, "no more is saved up");
+    }
+
+    #[test]
+    fn what_was_let_go_ahead_of_time_is_waited_for() {
+        let (mut pace, start) = (clock(), Instant::from_millis(1000));
+        pace.credit(1000, start);
+        pace.take(5000);
+        assert_eq!(pace.credit(1000, start + Duration::from_millis(6)), 0);
+        assert_eq!(pace.credit(1000, start + Duration::from_millis(7)), 500);
+    }
+
+    #[test]
+    fn costs_span_links_from_a_modem_to_any_interface() {
+        assert_eq!(cost(8e9), 1 << COST_SHIFT, "a byte takes a nanosecond");
+        assert_eq!(cost(1e15), 1, "0 would be no clock");
+        assert_eq!(cost(0.0), u32::MAX);
+        let mut slowest = Pace { cost: u32::MAX, ..Pace::default() };
+        assert_eq!(slowest.credit(u32::from(u16::MAX), Instant::from_millis(1 << 40)), 131_069);
     }
 }

@@ -4,7 +4,10 @@ use etherparse::{PacketBuilder, TcpHeader, TcpHeaderSlice, TcpOptionElement as O
 use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::flow::RTT_AGE;
-use sheaf_window::{Direction, FlowId, Growth, Key, Outcome, Passing, RestSetting, Rewriter};
+use sheaf_window::pace;
+use sheaf_window::{
+    Direction, FlowId, Growth, Key, Outcome, Passing, Release, RestSetting, Rewriter,
+};
 use std::net::Ipv4Addr;
 
 const SERVER: [u8; 4] = [192, 0, 2, 1];
@@ -350,6 +353,106 @@ fn old_and_absurd_acknowledgements_let_nothing_grow() {
         let window = flow.ack(ack, 65_535 << 7);
         assert!(window <= before + 2_901 - ack + 128, "{ack}: {window}, {before}");
     }
+}
+
+/// Bytes of the window of an upload that is paced.
+const SHARE: u32 = 10 * 1460;
+
+/// An upload over the same connection, of which everything is acknowledged, and whose windows open
+/// by a segment in a millisecond from a second on.
+fn upload() -> Download {
+    let mut flow = Download::new(0, 60_000);
+    flow.rewriter.set(FlowId { key: key(), direction: Direction::Out }, SHARE);
+    flow.pass(Direction::In, &mut upload_ack(1));
+    flow.rewriter.set_pace(pace::cost(1460.0 * 8e3));
+    flow.now = Instant::from_millis(1000);
+    flow
+}
+
+/// The server acknowledges data up to `ack`.
+fn upload_ack(ack: u32) -> Vec<u8> {
+    segment(Direction::In, &[], 0, |tcp| {
+        (tcp.ack, tcp.acknowledgment_number) = (true, ack);
+        (tcp.sequence_number, tcp.window_size) = (1, 65_535);
+    })
+}
+
+impl Download {
+    /// A copy of the server's acknowledgement of `ack` comes back `millis` later; what becomes of
+    /// it, and its window.
+    fn copy(&mut self, millis: u64, ack: u32) -> (Release, u32) {
+        self.now += Duration::from_millis(millis);
+        let mut packet = upload_ack(ack);
+        let release = self.rewriter.release(&mut packet, self.now);
+        assert!(checksum_is_right(&packet));
+        (release, window(&packet).into())
+    }
+}
+
+const AGAIN: Release = Release { passes: true, again: true };
+const LAST: Release = Release { passes: true, again: false };
+const NOTHING: Release = Release { passes: false, again: false };
+
+#[test]
+fn what_an_acknowledgement_may_not_let_go_at_once_copies_of_it_do_at_the_rate_of_the_link() {
+    let (mut flow, all) = (upload(), 1 + SHARE);
+    let outcome = flow.pass(Direction::In, &mut upload_ack(all));
+    assert_eq!(outcome, Outcome::Withheld { from: 65_535, to: 2 * 1460 });
+    assert_eq!(flow.copy(3, all), (AGAIN, 5 * 1460));
+    assert_eq!(flow.copy(0, all).0, Release { passes: false, again: true }, "nothing more yet");
+    assert_eq!(flow.copy(3, all), (AGAIN, 8 * 1460));
+    assert_eq!(flow.copy(50, all), (LAST, SHARE), "two segments after a pause");
+    assert_eq!(flow.copy(3, all).0, NOTHING, "all is given");
+}
+
+#[test]
+fn an_acknowledgement_that_lets_nothing_go_leaves_one_segment() {
+    let (mut flow, all) = (upload(), 1 + SHARE);
+    flow.pass(Direction::In, &mut upload_ack(all));
+    let outcome = flow.pass(Direction::In, &mut upload_ack(all + 2 * 1460));
+    assert_eq!(outcome, Outcome::Withheld { from: 65_535, to: 1460 });
+}
+
+#[test]
+fn a_copy_of_an_acknowledgement_that_a_newer_one_has_overtaken_is_dropped() {
+    let (mut flow, all) = (upload(), 1 + SHARE);
+    flow.pass(Direction::In, &mut upload_ack(all));
+    flow.pass(Direction::In, &mut upload_ack(all + 1460));
+    assert_eq!(flow.copy(3, all).0, NOTHING);
+    assert_eq!(flow.copy(0, all + 1460).0, AGAIN);
+    let mut data = segment(Direction::In, &[], 100, |tcp| {
+        (tcp.ack, tcp.acknowledgment_number, tcp.window_size) = (true, all + 1460, 65_535);
+    });
+    assert_eq!(flow.rewriter.release(&mut data, flow.now), NOTHING, "data is nobody's copy");
+}
+
+#[test]
+fn data_and_acknowledgements_of_nothing_new_are_not_withheld() {
+    let (mut flow, all) = (upload(), 1 + SHARE);
+    flow.pass(Direction::In, &mut upload_ack(all));
+    let again = flow.pass(Direction::In, &mut upload_ack(all));
+    assert_eq!(
+        again,
+        Outcome::Clamped { from: 65_535, to: 2 * 1460 },
+        "as a sign of loss it stays"
+    );
+    let mut data = segment(Direction::In, &[], 100, |tcp| {
+        (tcp.ack, tcp.acknowledgment_number, tcp.window_size) = (true, all + 1460, 65_535);
+    });
+    let outcome = flow.pass(Direction::In, &mut data);
+    assert_eq!(outcome, Outcome::Clamped { from: 65_535, to: SHARE as u16 });
+}
+
+#[test]
+fn a_copy_gives_all_at_once_where_windows_are_not_paced_any_more() {
+    let (mut flow, all) = (upload(), 1 + SHARE);
+    flow.pass(Direction::In, &mut upload_ack(all));
+    flow.rewriter.set_pace(0);
+    assert_eq!(flow.copy(3, all), (LAST, SHARE));
+    let (mut flow, all) = (upload(), 1 + SHARE);
+    flow.pass(Direction::In, &mut upload_ack(all));
+    // The controller was last seen three seconds before.
+    assert_eq!(flow.copy(2_000, all), (LAST, 65_535), "the receiver's own");
 }
 
 #[test]

@@ -201,6 +201,8 @@ pub const METRICS: &[Metric] = metrics! {
         "Bytes that passed";
     "window" "window_lowered_packets" Gauge "" "/totals/*/clamped" DIRECTION, 1.0,
         "Acknowledgements with a lowered window, of the flows in the table";
+    "window" "window_paced_packets" Counter "" "/totals/*/paced" DIRECTION, 1.0,
+        "Copies of acknowledgements, by which windows of uploads open at the rate of the link";
     "window" "window_rest_share_bytes_per_second" Gauge "bytes_per_second"
         "/totals/*/rest_share" DIRECTION, BITS,
         "Rate that a flow which windows do not govern is held to";

@@ -24,10 +24,11 @@ pub fn text(dev: &str, report: &Report) -> String {
         );
         let _ = writeln!(
             out,
-            "    passed {} pkt {} bytes, windows lowered {}, rest {}{}{} marked {} policed {}",
+            "    passed {} pkt {} bytes, windows lowered {}{}, rest {}{}{} marked {} policed {}",
             total.packets,
             total.bytes,
             total.clamped,
+            if total.paced > 0 { format!(" paced {}", total.paced) } else { String::new() },
             total.rest,
             total.rest_share.map_or(String::new(), |share| format!(" to {}", rate(share))),
             if total.competes { ", which takes all: TCP without windows" } else { "" },
@@ -107,6 +108,14 @@ mod tests {
         let text = text("eth0", &report);
         assert!(text.contains("queue 0.0ms rpm 1432 grade A+\n"), "{text}");
         assert!(text.contains("queue 0.0ms\n"), "{text}");
+    }
+
+    #[test]
+    fn copies_are_shown_where_there_were_any() {
+        let [paced, other] = [7, 0].map(|paced| Total { paced, ..Total::default() });
+        let text = text("eth0", &Report { totals: vec![paced, other], ..Report::default() });
+        assert!(text.contains("windows lowered 0 paced 7, rest"), "{text}");
+        assert!(text.contains("windows lowered 0, rest"), "{text}");
     }
 
     #[test]

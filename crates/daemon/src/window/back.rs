@@ -40,11 +40,17 @@ struct Copy {
 }
 
 impl Back {
-    /// The interface for copies of what arrives on interface number `ifindex`.
-    pub fn open(ifindex: u32) -> anyhow::Result<Back> {
+    /// The interface for copies of what arrives on interface `dev`, whose number is `ifindex`.
+    pub fn open(dev: &str, ifindex: u32) -> anyhow::Result<Back> {
         let name = format!("sheafw{ifindex}");
-        let tap = Tap::open(&name)
-            .with_context(|| format!("cannot make the TAP interface {name}; load the module tun"))?;
+        // As packets of PPP and WireGuard have no Ethernet header, their copies have none.
+        let tap = match ip::link_header(dev)? {
+            0 => Tap::open_ip(&name),
+            _ => Tap::open(&name),
+        };
+        let tap = tap.with_context(|| {
+            format!("cannot make the TAP interface {name}; load the module tun")
+        })?;
         ip::run(&format!("link set {name} txqueuelen {QUEUE} arp off addrgenmode none"))?;
         ip::run(&format!("link set {name} up"))?;
         let waiting = VecDeque::new();

@@ -119,7 +119,7 @@ fn back(settings: &Settings, ifindex: u32, window: &mut Window) -> Option<Back> 
     if settings.directions.len() < Direction::BOTH.len() {
         return None;
     }
-    let back = Back::open(ifindex).and_then(|back| {
+    let back = Back::open(&settings.dev, ifindex).and_then(|back| {
         window.attach_back(&settings.dev, back.name())?;
         Ok(back)
     });
@@ -289,7 +289,11 @@ impl Daemon {
         let mut totals = Vec::new();
         for controller in &self.controllers {
             let passed = self.window.totals(controller.direction())?;
-            totals.push(self.total(controller, passed));
+            let paced = match controller.direction() {
+                Direction::Out => self.window.copies()?,
+                Direction::In => 0,
+            };
+            totals.push(Total { paced, ..self.total(controller, passed) });
         }
         let mut flows = Vec::new();
         for (key, connection) in self.window.flows() {
@@ -326,6 +330,7 @@ impl Daemon {
             packets: passed.packets,
             bytes: passed.wire,
             clamped: 0,
+            paced: 0,
             rest: self.settings.config.rest.name().to_owned(),
             rest_share: status.rest_share,
             competes: status.competes,

@@ -52,6 +52,10 @@ pub struct Total {
     pub bytes: u64,
     /// Acknowledgements whose window was lowered, of the flows in the table.
     pub clamped: u64,
+    /// Copies of acknowledgements that were held back since the start, so that windows of uploads
+    /// open at the rate of the link.
+    #[serde(default)]
+    pub paced: u64,
     /// Treatment of bulk data that windows do not govern: `leave`, `mark` or `police`.
     pub rest: String,
     /// Rate that each flow of it is held to, bit/s; none while it is left alone.

@@ -178,6 +178,8 @@ pub struct Rig {
     pub policed: usize,
     pub marked: usize,
     rewriter: Rewriter,
+    /// The controllers' process hangs: neither do they step nor do copies come back.
+    hangs: bool,
     delay: Duration,
     events: BTreeMap<(Instant, u64), Event>,
     number: u64,
@@ -217,6 +219,7 @@ impl Rig {
             policed: 0,
             marked: 0,
             rewriter: Rewriter::new(),
+            hangs: false,
             delay: Duration::from_secs_f64(rtt / 2e3),
             events: BTreeMap::new(),
             number: 0,
@@ -292,6 +295,11 @@ impl Rig {
         self.slow.iter_mut().for_each(|slow| slow.queue = Queue::new(true));
     }
 
+    /// The controllers' process hangs from now on.
+    pub fn hang(&mut self) {
+        self.hangs = true;
+    }
+
     /// A call with G.711 comes in, from `start` seconds after the beginning on.
     pub fn call(&mut self, start: f64) {
         self.push(seconds(start), Event::Call(0));
@@ -332,6 +340,7 @@ impl Rig {
                     self.drain(number);
                 }
             }
+            Event::Copy(_) | Event::Step if self.hangs => {}
             Event::Copy(mut packet) => {
                 let copy = packet.bytes.clone();
                 let release = self.rewriter.release(&mut packet.bytes, now);
