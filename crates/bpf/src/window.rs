@@ -70,9 +70,10 @@ impl Window {
         Ok(window)
     }
 
-    /// Has copies of acknowledgements come back by interface `back`, whose other end holds each frame
-    /// for [`COPY`](sheaf_window::pace::COPY) and sends it back: that is the clock of uploads.
-    /// Without it no window of theirs is held back. The interface of the programs is `interface`.
+    /// Has copies of acknowledgements come back by interface `back`, whose other end holds each
+    /// frame for [`COPY`](sheaf_window::pace::COPY) and sends it back, to where they came from,
+    /// which is `interface`. Without it none come back, and windows are not to be
+    /// [paced](Window::set_pace).
     pub fn attach_back(&mut self, interface: &str, back: &str) -> Result<(), Error> {
         let link = attach::attach(self.program(BACK)?, BACK, back, Hook::Ingress)?;
         self.links.push(link);
@@ -171,8 +172,8 @@ impl Window {
         self.settings.voice[way] = setting.voice.into();
     }
 
-    /// Sets the clock by which such packets are judged and windows open, for packets that [`Window::run`] gives.
-    /// In force from the next [beat](Window::beat) on.
+    /// Sets the clock by which such packets are judged and windows open, for packets that
+    /// [`Window::run`] gives. In force from the next [beat](Window::beat) on.
     pub fn set_clock(&mut self, now: Instant) {
         self.settings.clock = now.as_nanos();
     }

@@ -536,8 +536,8 @@ fn windows_of_uploads_open_alike_by_a_clock() {
             }
             let next = (ack + step).max(1);
             ack = ack.max(next);
-            let packet = Packet { ack: next as u32, window: 65_535, ..Packet::ack(layout, Direction::In) };
-            twins.send(&packet);
+            let packet = Packet::ack(layout, Direction::In);
+            twins.send(&Packet { ack: next as u32, window: 65_535, ..packet });
         }
         twins.compare();
         withheld.set(withheld.get() + twins.copies);

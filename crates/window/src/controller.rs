@@ -333,7 +333,8 @@ impl Controller {
     }
 
     /// The time of a byte by which windows of uploads are to open, for
-    /// [`Rewriter::set_pace`](crate::Rewriter::set_pace); 0 while they open as acknowledgements come.
+    /// [`Rewriter::set_pace`](crate::Rewriter::set_pace); 0 while they open as acknowledgements
+    /// come.
     pub fn pace(&self) -> u32 {
         self.pace
     }

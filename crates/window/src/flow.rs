@@ -179,9 +179,9 @@ impl Half {
     }
 
     /// Returns the window field for an acknowledgement of `ack`, of which `step` bytes are new,
-    /// whose receiver wrote `field`, and records it; and whether some of it is withheld by the clock
-    /// `pace`. The window grows by `growth` bytes in a round trip at most; 0 is any. `live` is
-    /// whether the controller is alive: without it nothing is lowered.
+    /// whose receiver wrote `field`, and records it; and whether the clock `pace` withholds some of
+    /// it. The window grows by `growth` bytes in a round trip at most; 0 is any. `live` is whether
+    /// the controller is alive: without it nothing is lowered.
     pub(crate) fn advertise(
         &mut self,
         ack: u32,

@@ -75,8 +75,9 @@ pub enum Outcome {
         /// The field now.
         to: u16,
     },
-    /// The same, and the rest of its window is given at the rate of the link: to a copy of the packet as
-    /// it was, which is to be shown to [`Rewriter::release`] after [`COPY`](crate::pace::COPY).
+    /// The same, and the rest of its window is given at the rate of the link: to a copy of the
+    /// packet as it was, which is to be shown to [`Rewriter::release`] after
+    /// [`COPY`](crate::pace::COPY).
     Withheld {
         /// The field before.
         from: u16,

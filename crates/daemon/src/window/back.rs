@@ -17,7 +17,7 @@ use std::io;
 
 /// Longest acknowledgement: Ethernet with two tags, IPv6, TCP with all options.
 const LONGEST: usize = 14 + 8 + 40 + 60;
-/// Most copies that wait; those of 5000 acknowledgements a second are 15. A copy more is dropped, as
+/// Most copies that wait; those of 5000 acknowledgements a second are 15. A copy more is dropped:
 /// the next acknowledgement has another one.
 const MOST: usize = 256;
 /// Packets that the interface holds until they are read.

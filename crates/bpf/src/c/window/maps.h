@@ -35,7 +35,7 @@ struct control {
 	__u32 back;        /* interface that sends copies of acknowledgements back; 0: none */
 	__u32 dev;         /* interface that they arrive on */
 	__u32 more;
-	__u64 clock;       /* ns: time by which the rest and windows are paced; 0: now. Tests set it. */
+	__u64 clock;       /* ns: time for the rest and for pace; 0: now. Tests set it. */
 	__u64 seed[4];     /* of the table's hash, so that nobody can choose who shares a place */
 };
 
@@ -285,8 +285,8 @@ struct packet {
 /*
  * Room for values that are too large for the stack, or that the verifier shall not follow: of what
  * a map holds it knows nothing, so it looks at the code behind a join once, not once for every way
- * there. By direction, and one each for settings and copies, since a packet that comes in can interrupt one that
- * goes out.
+ * there. By direction, and one each for settings and for copies that come back, since a packet that
+ * comes in can interrupt one that goes out.
  */
 struct scratch {
 	struct coarse clock;
