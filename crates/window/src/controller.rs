@@ -629,7 +629,7 @@ impl Controller {
                             let (way, rtt) = (self.direction, self.rtt);
                             slow_start::unknown(way, self.arrived, estimate, rtt, wait)
                         };
-                        let growth = grown(self.status.queue);
+                        let growth = grown(self.load.queue);
                         let stays = slow_start::is_none(growth.0);
                         self.stays = stays.then(|| self.stays.unwrap_or(now));
                         match self.stays {
