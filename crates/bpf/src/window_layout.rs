@@ -54,7 +54,7 @@ pub struct Control {
     /// Interface that they arrive on.
     pub dev: u32,
     /// Padding.
-    pub more: u32,
+    pub gap: u32,
     /// Time by which the rest is judged and windows are paced, ns; 0 for now.
     pub clock: u64,
     /// Of the table's hash.
@@ -363,7 +363,7 @@ mod tests {
                 pace,
                 back,
                 dev,
-                more,
+                gap,
                 clock,
                 seed,
             }

@@ -279,10 +279,9 @@ impl Half {
     /// advertised already, and what the clock lets go.
     fn open(&self, ack: u32, whole: u16, pace: &mut Pace, now: Instant) -> u16 {
         let mss = u32::from(self.mss).max(1);
-        let room = self.edge.wrapping_sub(ack);
-        if room > MAX_WINDOW {
-            return whole;
-        }
+        // A sender that went beyond the edge has no room.
+        let room = Some(self.edge.wrapping_sub(ack)).filter(|room| *room <= MAX_WINDOW);
+        let room = room.unwrap_or(0);
         let open = room.saturating_add(pace.credit(mss, now)) >> self.scale;
         let least = self.round_up(room).max(self.round_up(mss));
         let field = u32::from(whole).min(open.max(least));

@@ -21,6 +21,9 @@ pub const COPY: Duration = Duration::from_millis(3);
 /// Segments that may go at once after a pause: receivers acknowledge every second one (RFC 9293
 /// 3.8.6.3).
 const BURST: u64 = 2;
+/// Longest time for which is waited: a step of the controller. A segment of each flow goes in any
+/// case, and what many of them were let go ahead of time must not hold back others for long.
+const AHEAD: Duration = Duration::from_millis(100);
 /// Fraction of ns in a cost, as a power of two.
 const COST_SHIFT: u32 = 16;
 
@@ -42,9 +45,9 @@ pub(crate) struct Pace {
 impl Pace {
     /// Bytes that may be let go at `now`, of segments of `mss` bytes.
     pub fn credit(&mut self, mss: u32, now: Instant) -> u32 {
-        let burst =
-            Duration::from_nanos((BURST * u64::from(mss) * u64::from(self.cost)) >> COST_SHIFT);
-        self.due = self.due.max(now - burst.min(now - Instant::ZERO));
+        let burst = BURST * u64::from(mss) * u64::from(self.cost) >> COST_SHIFT;
+        let earliest = now.as_nanos().saturating_sub(burst);
+        self.due = self.due.clamp(Instant::from_nanos(earliest), now + AHEAD);
         let past = now.saturating_since(self.due).as_nanos() as u64;
         ((past << COST_SHIFT) / u64::from(self.cost)) as u32
     }
@@ -84,6 +87,9 @@ mod tests {
         pace.take(5000);
         assert_eq!(pace.credit(1000, start + Duration::from_millis(6)), 0);
         assert_eq!(pace.credit(1000, start + Duration::from_millis(7)), 500);
+        pace.take(5_000_000);
+        assert_eq!(pace.credit(1000, start + Duration::from_millis(8)), 0);
+        assert_eq!(pace.credit(1000, start + Duration::from_millis(109)), 500, "not for long");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::lru::Lru;
 use crate::pace::Pace;
 use crate::rest::{Rest, RestKey, RestSetting, Verdict};
 use crate::segment::{Segment, flag};
-use crate::slow_start::Growth;
+use crate::slow_start::{self, Growth};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::checksum::adjust;
 use sheaf_wire::dscp;
@@ -384,13 +384,16 @@ impl Rewriter {
         } else {
             connection.half[data].wire += u64::from(wire);
         }
-        let growth = self.growth[reverse].after(&connection.half[OUTER].rtt);
-        // A copy of data would be data sent again, and one that acknowledges nothing new a sign of
-        // loss (RFC 5681 3.2).
-        let pace = match live && direction == Direction::In && self.pace.cost > 0 {
-            true if step > 0 && segment.is_bare_ack() => Some((&mut self.pace, now)),
-            _ => None,
-        };
+        let mut growth = self.growth[reverse].after(&connection.half[OUTER].rtt);
+        // A copy of data would be data sent again. One that acknowledges nothing new would be a sign
+        // of loss, and so that it stays one it keeps its window (RFC 5681 3.2).
+        let is_paced = direction == Direction::In && self.pace.cost > 0 && segment.is_bare_ack();
+        let mut pace = None;
+        match is_paced {
+            true if step > 0 => pace = Some((&mut self.pace, now)),
+            true => growth = slow_start::NONE,
+            false => {}
+        }
         let (field, withheld) = connection.half[reverse].advertise(
             segment.ack(),
             step,

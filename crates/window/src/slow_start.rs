@@ -43,7 +43,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(16);
 /// window stays what it is, and only until the next round trip.
 const DIVISOR_OF_ONE: u32 = 10;
 /// A growth of nothing; 0 would be any.
-const NONE: u32 = 1;
+pub(crate) const NONE: u32 = 1;
 
 /// The growth of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -359,12 +359,12 @@ fn old_and_absurd_acknowledgements_let_nothing_grow() {
 const SHARE: u32 = 10 * 1460;
 
 /// An upload over the same connection, of which everything is acknowledged, and whose windows open
-/// by a segment in a millisecond from a second on.
+/// by 1000 bytes in a millisecond from a second on.
 fn upload() -> Download {
     let mut flow = Download::new(0, 60_000);
     flow.rewriter.set(FlowId { key: key(), direction: Direction::Out }, SHARE);
     flow.pass(Direction::In, &mut upload_ack(1));
-    flow.rewriter.set_pace(pace::cost(1460.0 * 8e3));
+    flow.rewriter.set_pace(pace::cost(8e6));
     flow.now = Instant::from_millis(1000);
     flow
 }
@@ -398,10 +398,12 @@ fn what_an_acknowledgement_may_not_let_go_at_once_copies_of_it_do_at_the_rate_of
     let (mut flow, all) = (upload(), 1 + SHARE);
     let outcome = flow.pass(Direction::In, &mut upload_ack(all));
     assert_eq!(outcome, Outcome::Withheld { from: 65_535, to: 2 * 1460 });
-    assert_eq!(flow.copy(3, all), (AGAIN, 5 * 1460));
+    assert_eq!(flow.copy(2, all), (AGAIN, 2 * 1460 + 2000));
     assert_eq!(flow.copy(0, all).0, Release { passes: false, again: true }, "nothing more yet");
-    assert_eq!(flow.copy(3, all), (AGAIN, 8 * 1460));
-    assert_eq!(flow.copy(50, all), (LAST, SHARE), "two segments after a pause");
+    assert_eq!(flow.copy(1, all), (AGAIN, 2 * 1460 + 3000));
+    assert_eq!(flow.copy(50, all), (AGAIN, 4 * 1460 + 3000), "two segments after a pause");
+    assert_eq!(flow.copy(50, all), (AGAIN, 6 * 1460 + 3000));
+    assert_eq!(flow.copy(50, all), (LAST, SHARE));
     assert_eq!(flow.copy(3, all).0, NOTHING, "all is given");
 }
 

@@ -34,7 +34,7 @@ struct control {
 	__u32 pace;        /* 2^-16 ns: of a byte by which windows of uploads open; 0: any */
 	__u32 back;        /* interface that sends copies of acknowledgements back; 0: none */
 	__u32 dev;         /* interface that they arrive on */
-	__u32 more;
+	__u32 gap;
 	__u64 clock;       /* ns: time for the rest and for pace; 0: now. Tests set it. */
 	__u64 seed[4];     /* of the table's hash, so that nobody can choose who shares a place */
 };

@@ -16,6 +16,8 @@
 #define PACE_SHIFT 16
 /* Segments that may go at once after a pause. */
 #define PACE_BURST 2
+/* ns: longest time for which is waited. */
+#define PACE_AHEAD (SECOND / 10)
 
 /* The time for clocks that decide, which tests set. */
 static __always_inline __u64 exact_ns(const struct control *settings)
@@ -31,6 +33,8 @@ static __always_inline __u32 credit(struct pace *pace, __u32 cost, __u32 mss, __
 
 	if (due < earliest)
 		due = earliest;
+	if (due > now + PACE_AHEAD)
+		due = now + PACE_AHEAD;
 	pace->due = due;
 	return now > due ? ((now - due) << PACE_SHIFT) / cost : 0;
 }
@@ -49,8 +53,9 @@ static __always_inline __u32 open_by(struct pace *pace, __u32 cost, const struct
 	__u32 scale = side->scale & 15, mss = side->mss ? side->mss : 1, room = side->edge - ack;
 	__u32 open, least, other, field;
 
+	/* A sender that went beyond the edge has no room. */
 	if (room > MAX_WINDOW)
-		return whole;
+		room = 0;
 	open = (room + credit(pace, cost, mss, now)) >> scale;
 	least = round_up(room, scale);
 	other = round_up(mss, scale);
