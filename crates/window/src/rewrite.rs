@@ -385,8 +385,8 @@ impl Rewriter {
             connection.half[data].wire += u64::from(wire);
         }
         let mut growth = self.growth[reverse].after(&connection.half[OUTER].rtt);
-        // A copy of data would be data sent again. One that acknowledges nothing new would be a sign
-        // of loss, and so that it stays one it keeps its window (RFC 5681 3.2).
+        // A copy of data would be data sent again. What acknowledges nothing new is a sign of loss,
+        // as long as it keeps its window (RFC 5681 3.2).
         let is_paced = direction == Direction::In && self.pace.cost > 0 && segment.is_bare_ack();
         let mut pace = None;
         match is_paced {

@@ -17,8 +17,8 @@
  * Several CPUs: the packets of one direction of one flow come one after the other (they must, or
  * they would be reordered), and every field is written by packets of one direction only, apart from
  * those that time packets, where a lost update costs RTT samples for ten seconds at most, and those
- * that copies of acknowledgements write, too, where it lets a segment go sooner or later. A place in
- * the table is claimed by exchanging its tag; who loses such a race tries again with its next
+ * that copies of acknowledgements write, too, where it lets a segment go sooner or later. A place
+ * in the table is claimed by exchanging its tag; who loses such a race tries again with its next
  * packet.
  *
  * window/maps.h       what is kept, and read by user space
@@ -114,8 +114,8 @@ static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *p
 	if (wait && growth && waits(place.flow, wait))
 		growth = NO_GROWTH;
 	if (live && side->window && field) {
-		/* A copy of data would be data sent again. One that acknowledges nothing new would
-		 * be a sign of loss, and so that it stays one it keeps its window (RFC 5681 3.2). */
+		/* A copy of data would be data sent again. What acknowledges nothing new is a sign
+		 * of loss, as long as it keeps its window (RFC 5681 3.2). */
 		bool paced = direction == IN && settings->pace && is_bare_ack(packet);
 
 		if (paced && step)
