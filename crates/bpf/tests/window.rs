@@ -107,15 +107,14 @@ impl Twins {
         let mut out = vec![0; frame.len() + 64];
         let len = self.program.run_back(frame, &mut out).unwrap();
         let mut expected = frame.to_vec();
-        let release = self.model.release(&mut expected[link..], self.now);
-        if release.again {
-            self.withhold(frame);
-        }
-        if !release.passes {
-            expected.clear();
+        let outcome = self.model.release(&mut expected[link..], self.now);
+        match outcome {
+            Outcome::Withheld { .. } => self.withhold(frame),
+            Outcome::Dropped => expected.clear(),
+            _ => {}
         }
         same(frame, &out[..len], &expected);
-        release.passes
+        outcome != Outcome::Dropped
     }
 
     fn send(&mut self, packet: &Packet) -> Vec<u8> {

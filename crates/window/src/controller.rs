@@ -586,13 +586,7 @@ impl Controller {
             self.has_rtt = true;
         }
         self.begin(free, active, growing, now);
-        // Alone, acknowledgements come as evenly as their data left.
-        let both = self.load.has_data && self.other.has_data;
-        let has_clock = self.has_clock && max_min && !competes;
-        self.pace = match self.direction {
-            Direction::Out if has_clock && both => pace::cost(free * PACE_ROOM),
-            _ => 0,
-        };
+        self.pace = self.paced(free, active);
         self.divide_rest();
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
@@ -653,6 +647,24 @@ impl Controller {
         (self.initial, self.spare, self.growth) = (initial, spare, Growth { bytes, wait });
     }
 
+    /// The time of a byte by which windows open, where `free` bit/s are divided among so many `active`
+    /// flows; 0 for any.
+    fn paced(&self, free: f64, active: usize) -> u32 {
+        // While an upload alone is searched for, nothing is known that could be its rate.
+        let is_known = self.other.has_data || self.capacity.is_found();
+        let is_ours = self.config.formula == Formula::MaxMin && !self.yielding.competes();
+        let is_upload = self.direction == Direction::Out && self.load.has_data;
+        if !(self.has_clock && is_upload && is_known && is_ours) {
+            return 0;
+        }
+        let least = active as f64 * f64::from(self.config.min_segments * FULL_SEGMENT);
+        let room = match least > free / 8.0 * self.new_rtt.as_secs_f64() {
+            true => CROWDED_ROOM,
+            false => PACE_ROOM,
+        };
+        pace::cost(free * DATA_PART * room)
+    }
+
     /// Gives the flows of the rest the share of a flow that wants all it can get, beside TCP, whose
     /// claims stand. TCP itself has what the rest leaves, until that is down to its share.
     fn divide_rest(&mut self) {
@@ -691,9 +703,14 @@ impl Controller {
 /// Time for which windows stay what they are because packets wait while the capacity is searched
 /// for. Their own queue is gone by then, or has shown the capacity; it is that of others.
 const LONGEST_STAY: Duration = Duration::from_secs(2);
+/// Part of a full frame that is data, where there are time stamps.
+const DATA_PART: f64 = 1448.0 / 1514.0;
 /// Rate at which windows open, as a multiple of what is free: no time may be lost that an
 /// acknowledgement came late.
 const PACE_ROOM: f64 = 1.02;
+/// The same where the smallest windows of all fill more than the link: what stands in its queue
+/// runs empty, until each has the segment that always fits.
+const CROWDED_ROOM: f64 = 0.98;
 /// Part of the capacity that is always divided among TCP flows.
 const LEAST_FREE: f64 = 1.0 / 20.0;
 /// Window of a flow that competes with the rest, as a multiple of what fills the link over its

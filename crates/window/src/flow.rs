@@ -211,17 +211,17 @@ impl Half {
     }
 
     /// Returns the window field for a copy of the last acknowledgement, which had `field`, and
-    /// records it; none where it would give nothing. And whether something is withheld still.
+    /// records it; and whether some of it is still withheld. `None` where it would give nothing.
     pub(crate) fn release(
         &mut self,
         ack: u32,
         field: u16,
         live: bool,
         pace: Option<(&mut Pace, Instant)>,
-    ) -> (Option<u16>, bool) {
+    ) -> Option<(u16, bool)> {
         let room = self.goal().wrapping_sub(ack);
         let whole = match live && self.window > 0 {
-            true if room > MAX_WINDOW => return (None, false),
+            true if room > MAX_WINDOW => return None,
             true => field.min(u16::try_from(room >> self.scale).unwrap_or(u16::MAX)),
             false => field,
         };
@@ -229,11 +229,11 @@ impl Half {
             Some((pace, now)) => self.open(ack, whole, pace, now),
             None => whole,
         };
-        let gives = after(ack.wrapping_add(u32::from(new) << self.scale), self.edge);
-        if gives {
+        let edge = ack.wrapping_add(u32::from(new) << self.scale);
+        after(edge, self.edge).then(|| {
             self.write(ack, new);
-        }
-        (gives.then_some(new), new < whole)
+            (new, new < whole)
+        })
     }
 
     /// The window `field` is written into an acknowledgement of `ack`.

@@ -75,6 +75,6 @@ pub use flow::{Connection, Half};
 pub use key::{Direction, FlowId, Key};
 pub use responsiveness::Responsiveness;
 pub use rest::{Policy, Rest, RestKey, RestSetting};
-pub use rewrite::{Outcome, Passing, Release, Rewriter, Totals};
+pub use rewrite::{Outcome, Passing, Rewriter, Totals};
 pub use shares::Formula;
 pub use slow_start::Growth;

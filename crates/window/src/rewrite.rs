@@ -92,15 +92,6 @@ pub enum Outcome {
     Dropped,
 }
 
-/// The outcome for a copy of an acknowledgement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Release {
-    /// Whether it goes on, with more than what was advertised; else it is dropped.
-    pub passes: bool,
-    /// Whether it is to come back once more.
-    pub again: bool,
-}
-
 /// What becomes of a TCP segment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
@@ -312,12 +303,14 @@ impl Rewriter {
     }
 
     /// Gives `packet`, a copy of an acknowledgement that comes back at `now` as it was, what may be
-    /// given of the window that was [withheld](Outcome::Withheld). Nothing is counted.
-    pub fn release(&mut self, packet: &mut [u8], now: Instant) -> Release {
-        self.give(packet, now).unwrap_or_default()
+    /// given of the window that was [withheld](Outcome::Withheld). It is dropped where that is
+    /// nothing: then the link has enough, and what was let go brings the next acknowledgement.
+    /// Nothing is counted.
+    pub fn release(&mut self, packet: &mut [u8], now: Instant) -> Outcome {
+        self.give(packet, now).unwrap_or(Outcome::Dropped)
     }
 
-    fn give(&mut self, packet: &mut [u8], now: Instant) -> Option<Release> {
+    fn give(&mut self, packet: &mut [u8], now: Instant) -> Option<Outcome> {
         let view = Ip::parse(packet).ok()?;
         let segment = Segment::parse(&view)?;
         let key = Key::of(&view, Direction::In)?;
@@ -328,12 +321,14 @@ impl Rewriter {
             return None;
         }
         let pace = (live && self.pace.cost > 0).then_some((&mut self.pace, now));
-        let (field, again) = half.release(segment.ack(), segment.window(), live, pace);
-        let offset = segment.offset;
-        if let Some(field) = field {
-            write_word(&mut packet[offset..], 14, field, false);
-        }
-        Some(Release { passes: field.is_some(), again })
+        let (from, offset) = (segment.window(), segment.offset);
+        let (to, withheld) = half.release(segment.ack(), from, live, pace)?;
+        write_word(&mut packet[offset..], 14, to, false);
+        Some(match (withheld, to < from) {
+            (true, _) => Outcome::Withheld { from, to },
+            (false, true) => Outcome::Clamped { from, to },
+            (false, false) => Outcome::Kept,
+        })
     }
 
     /// Whether the controller gave a sign of life recently.

@@ -5,9 +5,7 @@ use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::flow::RTT_AGE;
 use sheaf_window::pace;
-use sheaf_window::{
-    Direction, FlowId, Growth, Key, Outcome, Passing, Release, RestSetting, Rewriter,
-};
+use sheaf_window::{Direction, FlowId, Growth, Key, Outcome, Passing, RestSetting, Rewriter};
 use std::net::Ipv4Addr;
 
 const SERVER: [u8; 4] = [192, 0, 2, 1];
@@ -377,42 +375,66 @@ fn upload_ack(ack: u32) -> Vec<u8> {
     })
 }
 
+/// The same with data of its own.
+fn upload_data(ack: u32) -> Vec<u8> {
+    segment(Direction::In, &[], 100, |tcp| {
+        (tcp.ack, tcp.acknowledgment_number, tcp.window_size) = (true, ack, 65_535);
+    })
+}
+
 impl Download {
-    /// A copy of the server's acknowledgement of `ack` comes back `millis` later; what becomes of
-    /// it, and its window.
-    fn copy(&mut self, millis: u64, ack: u32) -> (Release, u32) {
+    /// A copy of the server's acknowledgement of `ack` comes back `millis` later.
+    fn copy(&mut self, millis: u64, ack: u32) -> Outcome {
         self.now += Duration::from_millis(millis);
         let mut packet = upload_ack(ack);
-        let release = self.rewriter.release(&mut packet, self.now);
+        let outcome = self.rewriter.release(&mut packet, self.now);
         assert!(checksum_is_right(&packet));
-        (release, window(&packet).into())
+        match outcome {
+            Outcome::Withheld { to, .. } | Outcome::Clamped { to, .. } => {
+                assert_eq!(window(&packet), to);
+            }
+            _ => {}
+        }
+        outcome
     }
 }
 
-const AGAIN: Release = Release { passes: true, again: true };
-const LAST: Release = Release { passes: true, again: false };
-const NOTHING: Release = Release { passes: false, again: false };
+fn withheld(to: u32) -> Outcome {
+    Outcome::Withheld { from: 65_535, to: to as u16 }
+}
+
+fn given(to: u32) -> Outcome {
+    Outcome::Clamped { from: 65_535, to: to as u16 }
+}
 
 #[test]
 fn what_an_acknowledgement_may_not_let_go_at_once_copies_of_it_do_at_the_rate_of_the_link() {
     let (mut flow, all) = (upload(), 1 + SHARE);
-    let outcome = flow.pass(Direction::In, &mut upload_ack(all));
-    assert_eq!(outcome, Outcome::Withheld { from: 65_535, to: 2 * 1460 });
-    assert_eq!(flow.copy(2, all), (AGAIN, 2 * 1460 + 2000));
-    assert_eq!(flow.copy(0, all).0, Release { passes: false, again: true }, "nothing more yet");
-    assert_eq!(flow.copy(1, all), (AGAIN, 2 * 1460 + 3000));
-    assert_eq!(flow.copy(50, all), (AGAIN, 4 * 1460 + 3000), "two segments after a pause");
-    assert_eq!(flow.copy(50, all), (AGAIN, 6 * 1460 + 3000));
-    assert_eq!(flow.copy(50, all), (LAST, SHARE));
-    assert_eq!(flow.copy(3, all).0, NOTHING, "all is given");
+    assert_eq!(flow.pass(Direction::In, &mut upload_ack(all)), withheld(2 * 1460));
+    assert_eq!(flow.copy(2, all), withheld(2 * 1460 + 2000));
+    assert_eq!(flow.copy(1, all), withheld(2 * 1460 + 3000));
+    assert_eq!(flow.copy(50, all), withheld(4 * 1460 + 3000), "two segments after a pause");
+    assert_eq!(flow.copy(50, all), withheld(6 * 1460 + 3000));
+    assert_eq!(flow.copy(50, all), given(SHARE));
+    assert_eq!(flow.copy(3, all), Outcome::Dropped, "all is given");
+}
+
+#[test]
+fn a_copy_for_which_the_link_has_no_room_is_dropped() {
+    let (mut flow, all) = (upload(), 1 + SHARE);
+    flow.pass(Direction::In, &mut upload_ack(all));
+    assert_eq!(flow.copy(0, all), Outcome::Dropped);
+    // What the first one let go brings the next one.
+    flow.now += Duration::from_millis(2);
+    let next = flow.pass(Direction::In, &mut upload_ack(all + 1460));
+    assert_eq!(next, withheld(1460 + 2000));
 }
 
 #[test]
 fn an_acknowledgement_that_lets_nothing_go_leaves_one_segment() {
     let (mut flow, all) = (upload(), 1 + SHARE);
     flow.pass(Direction::In, &mut upload_ack(all));
-    let outcome = flow.pass(Direction::In, &mut upload_ack(all + 2 * 1460));
-    assert_eq!(outcome, Outcome::Withheld { from: 65_535, to: 1460 });
+    assert_eq!(flow.pass(Direction::In, &mut upload_ack(all + 2 * 1460)), withheld(1460));
 }
 
 #[test]
@@ -420,12 +442,11 @@ fn a_copy_of_an_acknowledgement_that_a_newer_one_has_overtaken_is_dropped() {
     let (mut flow, all) = (upload(), 1 + SHARE);
     flow.pass(Direction::In, &mut upload_ack(all));
     flow.pass(Direction::In, &mut upload_ack(all + 1460));
-    assert_eq!(flow.copy(3, all).0, NOTHING);
-    assert_eq!(flow.copy(0, all + 1460).0, AGAIN);
-    let mut data = segment(Direction::In, &[], 100, |tcp| {
-        (tcp.ack, tcp.acknowledgment_number, tcp.window_size) = (true, all + 1460, 65_535);
-    });
-    assert_eq!(flow.rewriter.release(&mut data, flow.now), NOTHING, "data is nobody's copy");
+    assert_eq!(flow.copy(3, all), Outcome::Dropped);
+    assert_eq!(flow.copy(0, all + 1460), withheld(3 * 1460));
+    let mut data = upload_data(all + 1460);
+    let outcome = flow.rewriter.release(&mut data, flow.now);
+    assert_eq!(outcome, Outcome::Dropped, "data is nobody's copy");
 }
 
 #[test]
@@ -433,16 +454,9 @@ fn data_and_acknowledgements_of_nothing_new_are_not_withheld() {
     let (mut flow, all) = (upload(), 1 + SHARE);
     flow.pass(Direction::In, &mut upload_ack(all));
     let again = flow.pass(Direction::In, &mut upload_ack(all));
-    assert_eq!(
-        again,
-        Outcome::Clamped { from: 65_535, to: 2 * 1460 },
-        "as a sign of loss it stays"
-    );
-    let mut data = segment(Direction::In, &[], 100, |tcp| {
-        (tcp.ack, tcp.acknowledgment_number, tcp.window_size) = (true, all + 1460, 65_535);
-    });
-    let outcome = flow.pass(Direction::In, &mut data);
-    assert_eq!(outcome, Outcome::Clamped { from: 65_535, to: SHARE as u16 });
+    assert_eq!(again, given(2 * 1460), "as a sign of loss it keeps its window");
+    let outcome = flow.pass(Direction::In, &mut upload_data(all + 1460));
+    assert_eq!(outcome, given(SHARE));
 }
 
 #[test]
@@ -450,11 +464,11 @@ fn a_copy_gives_all_at_once_where_windows_are_not_paced_any_more() {
     let (mut flow, all) = (upload(), 1 + SHARE);
     flow.pass(Direction::In, &mut upload_ack(all));
     flow.rewriter.set_pace(0);
-    assert_eq!(flow.copy(3, all), (LAST, SHARE));
+    assert_eq!(flow.copy(3, all), given(SHARE));
     let (mut flow, all) = (upload(), 1 + SHARE);
     flow.pass(Direction::In, &mut upload_ack(all));
     // The controller was last seen three seconds before.
-    assert_eq!(flow.copy(2_000, all), (LAST, 65_535), "the receiver's own");
+    assert_eq!(flow.copy(2_000, all), Outcome::Kept, "the receiver's own window");
 }
 
 #[test]

@@ -10,6 +10,8 @@
 //! Both queues are the provider's: drop-tail, or one for each flow. Data of one direction and
 //! acknowledgements of the other share a link, as do UDP, a call, and the pings that measure.
 
+#![allow(dead_code, reason = "the tests and the example use their parts")]
+
 mod queue;
 
 use etherparse::PacketBuilder;
@@ -342,13 +344,12 @@ impl Rig {
             }
             Event::Copy(_) | Event::Step if self.hangs => {}
             Event::Copy(mut packet) => {
-                let copy = packet.bytes.clone();
-                let release = self.rewriter.release(&mut packet.bytes, now);
-                if release.again {
-                    let owner = packet.owner;
+                let (copy, owner) = (packet.bytes.clone(), packet.owner);
+                let outcome = self.rewriter.release(&mut packet.bytes, now);
+                if matches!(outcome, Outcome::Withheld { .. }) {
                     self.push(now + COPY, Event::Copy(Packet { bytes: copy, owner }));
                 }
-                if release.passes {
+                if outcome != Outcome::Dropped {
                     self.inside(packet);
                 }
             }

@@ -79,7 +79,8 @@ static __always_inline void copy(struct __sk_buff *skb, const struct control *se
 }
 
 /* Gives a copy of an acknowledgement, which comes back, what may be given of the window that was
- * withheld; whether it goes on. */
+ * withheld; false where that is nothing: then the link has enough, and what was let go brings the
+ * next acknowledgement. */
 static __always_inline bool release(struct __sk_buff *skb, struct packet *packet,
 				    struct control *settings, bool live)
 {
@@ -88,7 +89,6 @@ static __always_inline bool release(struct __sk_buff *skb, struct packet *packet
 	struct place place;
 	struct flow *flow;
 	struct side *side;
-	bool gives;
 
 	if (!pace || !find(hash_of(packet->words, settings), &place))
 		return false;
@@ -111,16 +111,15 @@ static __always_inline bool release(struct __sk_buff *skb, struct packet *packet
 	field = whole;
 	if (live && cost)
 		field = open_by(pace, cost, side, packet->ack, whole, exact_ns(settings));
-	gives = after(packet->ack + (field << scale), side->edge);
-	if (gives) {
-		side->written = field;
-		side->edge = packet->ack + (field << scale);
-	}
+	if (!after(packet->ack + (field << scale), side->edge))
+		return false;
+	side->written = field;
+	side->edge = packet->ack + (field << scale);
 	if (field < whole)
 		copy(skb, settings, pace);
-	if (gives && field != packet->field)
+	if (field != packet->field)
 		write_window(skb, packet, field);
-	return gives;
+	return true;
 }
 
 #endif
