@@ -647,8 +647,8 @@ impl Controller {
         (self.initial, self.spare, self.growth) = (initial, spare, Growth { bytes, wait });
     }
 
-    /// The time of a byte by which windows open, where `free` bit/s are divided among so many `active`
-    /// flows; 0 for any.
+    /// The time of a byte by which windows open, where `free` bit/s are divided among so many
+    /// `active` flows; 0 for any.
     fn paced(&self, free: f64, active: usize) -> u32 {
         // While an upload alone is searched for, nothing is known that could be its rate.
         let is_known = self.other.has_data || self.capacity.is_found();
