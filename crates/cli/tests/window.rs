@@ -210,6 +210,15 @@ fn only(shown: &serde_json::Value) -> &serde_json::Value {
     &flows[0]
 }
 
+/// The only flow in a direction.
+fn only_of<'a>(shown: &'a serde_json::Value, direction: &str) -> &'a serde_json::Value {
+    let flows = shown["flows"].as_array().unwrap().iter();
+    let mut flows = flows.filter(|flow| flow["direction"] == direction);
+    let first = flows.next().unwrap_or_else(|| panic!("{direction} in {shown}"));
+    assert!(flows.next().is_none(), "{shown}");
+    first
+}
+
 fn number(value: &serde_json::Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} in {value}"))
 }
@@ -301,6 +310,25 @@ fn an_upload_beside_a_download_is_paced_by_copies_of_its_acknowledgements() {
     assert_eq!((status, &*error), (Some(0), ""));
     assert!(out.contains(" paced "), "{out}");
     assert_eq!((taps(), home.programs()), (0, 0));
+}
+
+#[test]
+fn an_interface_of_copies_that_goes_ends_the_clock_and_nothing_else() {
+    let home = Home::new();
+    let mut daemon = Daemon::start(&home, "window dev wan capacity 20mbit upload 4mbit");
+    let names = home.ap.run(ip::names).unwrap();
+    let tap = names.iter().find(|name| name.starts_with("sheafw")).expect("there is one");
+    home.ap.run(|| ip::run(&format!("link del {tap}"))).unwrap();
+    let (near, far) = home.connect();
+    transfer(&near, &far, FIRST, |_| {});
+    transfer(&far, &near, FIRST, |_| {});
+    let shown = home.shown();
+    assert!(number(only_of(&shown, "upload"), "clamped") > 0.0, "{shown}");
+
+    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGINT).unwrap();
+    let (status, _, error) = daemon.end();
+    assert_eq!(status, Some(0));
+    assert!(error.contains(&format!("{tap} is gone")) && error.lines().count() == 1, "{error}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub struct Observation {
     pub longest: Duration,
     /// Whether windows limit the flows.
     pub limited: bool,
-    /// Whether bulk data goes the other way, too.
+    /// Whether bulk data goes the other way, too, and a clock keeps the queues of both short.
     pub both: bool,
     /// Whether data and acknowledgements come in clusters for that, of up to a round trip, which
     /// are no queue that stands.
@@ -107,6 +107,7 @@ const RAISE: f64 = 0.04;
 const FASTER: f64 = 3.0;
 const MAX_RAISE: f64 = 0.5;
 /// The same beside bulk data that goes the other way, as a round trip has the queues of both.
+/// Without a clock they are long in any case.
 const MAX_RAISE_BESIDE: f64 = 0.08;
 /// Each raise while nothing was found yet: a fast path would be held back for seconds with less,
 /// and with more a slow one has a queue of several round trips for a moment.

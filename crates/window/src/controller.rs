@@ -463,7 +463,7 @@ impl Controller {
             rtt,
             longest,
             limited,
-            both: self.other.is_bulk,
+            both: self.other.is_bulk && self.has_clock,
             clusters: self.has_clusters(),
             loaded,
             seen,
@@ -615,7 +615,9 @@ impl Controller {
                 let is_blind = self.other.is_bulk && !self.has_clock;
                 let (growth, first) = match self.capacity.is_found() || is_blind {
                     // A round trip has both queues.
-                    true if self.other.has_data => [slow_start::known(free / 2.0); 2].into(),
+                    true if self.other.has_data && self.has_clock => {
+                        [slow_start::known(free / 2.0); 2].into()
+                    }
                     true => [slow_start::known(free); 2].into(),
                     false => {
                         let estimate = self.capacity.estimate().as_bps() as f64;

@@ -15,8 +15,8 @@ use sheaf_window::pace::COPY;
 use std::collections::VecDeque;
 use std::io;
 
-/// Longest acknowledgement: Ethernet with two tags, IPv6, TCP with all options.
-const LONGEST: usize = 14 + 8 + 40 + 60;
+/// Longest acknowledgement: Ethernet with two tags, IPv4 and TCP with all their options.
+const LONGEST: usize = 14 + 8 + 60 + 60;
 /// Most copies that wait; those of 5000 acknowledgements a second are 15. A copy more is dropped:
 /// the next acknowledgement has another one.
 const MOST: usize = 256;
@@ -29,11 +29,12 @@ pub(super) struct Back {
     tap: Tap,
     /// Number of the interface in the poller.
     number: usize,
-    waiting: VecDeque<Copy>,
+    waiting: VecDeque<Waiting>,
     buffer: [u8; LONGEST + 1],
 }
 
-struct Copy {
+/// A copy that waits.
+struct Waiting {
     due: Instant,
     len: usize,
     frame: [u8; LONGEST],
@@ -67,13 +68,16 @@ impl Back {
     }
 
     /// Takes in copies, and sends back those whose time has come. Returns when the next one's does.
+    ///
+    /// # Errors
+    /// The interface is gone.
     pub fn turn(&mut self, now: Instant, poller: &Poller) -> io::Result<Option<Instant>> {
         if poller.readable(self.number) {
             while let Some(len) = self.tap.receive(&mut self.buffer)? {
                 if let Some(frame) = self.buffer.first_chunk().filter(|_| len <= LONGEST)
                     && self.waiting.len() < MOST
                 {
-                    self.waiting.push_back(Copy { due: now + COPY, len, frame: *frame });
+                    self.waiting.push_back(Waiting { due: now + COPY, len, frame: *frame });
                 }
             }
         }

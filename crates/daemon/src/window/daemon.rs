@@ -212,8 +212,12 @@ impl Service for Daemon {
                 self.next = now + step;
             }
         }
-        let copies = match &mut self.back {
-            Some(back) => back.turn(now, poller)?,
+        let copies = match self.back.as_mut().map(|back| back.turn(now, poller)) {
+            Some(Ok(due)) => due,
+            Some(Err(error)) => {
+                self.lose_clock(&error);
+                return Ok(Next::Refresh);
+            }
             None => None,
         };
         Ok(Next::Wait(copies.map_or(self.next, |due| due.min(self.next))))
@@ -249,6 +253,16 @@ impl Daemon {
     fn show_clock(&mut self) {
         let is_there = self.back.is_some();
         self.controllers.iter_mut().for_each(|controller| controller.observe_clock(is_there));
+    }
+
+    /// The interface of copies is gone: windows open as acknowledgements come.
+    fn lose_clock(&mut self, error: &std::io::Error) {
+        let name = self.back.take().map(|back| back.name().to_owned()).unwrap_or_default();
+        tracing::warn!(
+            "{name} is gone ({error}): downloads and uploads at once will hold each other up; \
+             start `sheaf window` again"
+        );
+        self.show_clock();
     }
 
     fn look(&mut self) -> anyhow::Result<()> {

@@ -297,6 +297,12 @@ impl Rig {
         self.slow.iter_mut().for_each(|slow| slow.queue = Queue::new(true));
     }
 
+    /// Copies of acknowledgements do not come back, and the controllers know.
+    pub fn without_clock(mut self) -> Rig {
+        self.controllers.iter_mut().for_each(|controller| controller.observe_clock(false));
+        self
+    }
+
     /// The controllers' process hangs from now on.
     pub fn hang(&mut self) {
         self.hangs = true;
