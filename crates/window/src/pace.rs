@@ -45,7 +45,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Bytes that may be let go at `now`, of segments of `mss` bytes.
     pub fn credit(&mut self, mss: u32, now: Instant) -> u32 {
-        let burst = BURST * u64::from(mss) * u64::from(self.cost) >> COST_SHIFT;
+        let burst = (BURST * u64::from(mss) * u64::from(self.cost)) >> COST_SHIFT;
         let earliest = now.as_nanos().saturating_sub(burst);
         self.due = self.due.clamp(Instant::from_nanos(earliest), now + AHEAD);
         let past = now.saturating_since(self.due).as_nanos() as u64;
@@ -55,7 +55,7 @@ impl Pace {
     /// So many bytes were let go.
     pub fn take(&mut self, bytes: u32) {
         let time = (u64::from(bytes) * u64::from(self.cost)) >> COST_SHIFT;
-        self.due = self.due + Duration::from_nanos(time);
+        self.due += Duration::from_nanos(time);
     }
 }
 
