@@ -113,8 +113,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
     daemon.full_report(clock::now())
 }
 
-/// The way back of acknowledgements' copies, where data of both directions is governed: alone,
-/// uploads need no clock.
+/// The way back of acknowledgements' copies, where data of both directions is governed: it is
+/// uploads beside downloads that need a clock.
 fn back(settings: &Settings, ifindex: u32, window: &mut Window) -> Option<Back> {
     if settings.directions.len() < Direction::BOTH.len() {
         return None;
