@@ -6,7 +6,6 @@
 //! program, whatever the kernel sends by the interface. The acknowledgements themselves never wait:
 //! when this process dies or hangs, what is withheld comes with the next ones.
 
-use anyhow::Context;
 use sheaf_netio::ip;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::tap::Tap;
@@ -49,8 +48,8 @@ impl Back {
             0 => Tap::open_ip(&name),
             _ => Tap::open(&name),
         };
-        let tap = tap.with_context(|| {
-            format!("cannot make the TAP interface {name}; load the module tun")
+        let tap = tap.map_err(|error| {
+            anyhow::anyhow!("cannot make the TAP interface {name}, {error}; load the module tun")
         })?;
         ip::run(&format!("link set {name} txqueuelen {QUEUE} arp off addrgenmode none"))?;
         ip::run(&format!("link set {name} up"))?;

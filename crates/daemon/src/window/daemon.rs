@@ -124,7 +124,7 @@ fn back(settings: &Settings, ifindex: u32, window: &mut Window) -> Option<Back> 
         Ok(back)
     });
     back.inspect_err(|error| {
-        tracing::warn!("{error:#}: downloads and uploads at once will hold each other up");
+        tracing::warn!("downloads and uploads at once will hold each other up: {error:#}");
     })
     .ok()
 }
