@@ -78,6 +78,8 @@ pub struct Observation {
     /// Whether data and acknowledgements come in clusters for that, of up to a round trip, which
     /// are no queue that stands.
     pub clusters: bool,
+    /// Whether the other direction tries for more now, which is felt here, too.
+    pub other_tries: bool,
     /// Whether flows with data made what is seen: requests and acknowledgements do not fill a link.
     pub loaded: bool,
     /// Whether there were flows to observe.
@@ -293,7 +295,9 @@ impl Capacity {
             {
                 self.enter(Phase::Resting, self.estimate, now);
             }
-            Phase::Resting if elapsed >= self.rest && seen.limited && comes && !full => {
+            Phase::Resting
+                if elapsed >= self.rest && seen.limited && comes && !full && !seen.other_tries =>
+            {
                 // Where rounds are late by themselves, a try has to be felt in spite of that.
                 let is_noisy = self.noise > self.threshold(seen.rtt);
                 let hidden = self.noise.as_secs_f64() / seen.rtt.as_secs_f64().max(1e-3);

@@ -136,7 +136,7 @@ fn data_both_ways_at_once_fills_both_ways_and_leaves_no_queue() {
             given as fn() -> Vec<Controller>,
             [[19.2, 3.4, 24.0, 12.0], [18.8, 3.35, 18.0, 13.0], [19.2, 3.4, 18.0, 12.0]],
         ),
-        (auto, [[17.5, 3.2, 28.0, 45.0], [17.0, 3.2, 15.0, 35.0], [17.5, 3.2, 15.0, 35.0]]),
+        (auto, [[17.5, 3.3, 24.0, 22.0], [18.3, 3.3, 15.0, 26.0], [18.5, 3.3, 15.0, 25.0]]),
     ] {
         let flows = [(Cubic, 4), (Bbr, 1), (Cubic, 1)];
         for ((control, count), [down, up, first, later]) in flows.into_iter().zip(bounds) {
@@ -176,6 +176,20 @@ fn data_both_ways_at_once_fills_both_ways_without_a_clock() {
             let what = format!("{control:?} {count}: {downs:?} {ups:?}");
             assert!(median(downs) >= down && median(ups) >= up, "{what}");
         }
+    }
+}
+
+#[test]
+fn an_upload_finds_a_faster_link_after_a_download_that_ended_in_the_midst_of_a_search() {
+    for seed in 0..MANY_SEEDS {
+        let up = vec![(0.0, UP), (20.0, 2.0 * UP)];
+        let mut rig = Rig::new(auto(), [vec![(0.0, DOWN)], up], 40.0, 300.0, seed);
+        // They end at some moment of a search, each at another one.
+        rig.transfer(In, Cubic, 2.0, Some(25_000_000 + seed * 500_000));
+        rig.transfer(Out, Cubic, 2.0, None);
+        rig.run(35.0);
+        let carried = rig.carried(Out, 30.0, 35.0);
+        assert!(carried >= 0.9 * 2.0 * UP, "seed {seed}: {carried}");
     }
 }
 
