@@ -77,7 +77,7 @@ pub struct Load {
     /// Whether its capacity is known.
     pub is_found: bool,
     /// Whether it tries for more now, or lets the queue of a try run empty.
-    pub tries: bool,
+    pub is_trying: bool,
     /// Wait in its queue.
     pub queue: Duration,
 }
@@ -467,14 +467,14 @@ impl Controller {
             limited,
             both: self.other.is_bulk && self.has_clock,
             clusters: self.has_clusters(),
-            other_tries: self.has_clock && self.other.tries,
+            other_tries: self.has_clock && self.other.is_trying,
             loaded,
             seen,
         };
         self.capacity.step(seen, now);
         // What no data goes on to show is no try.
-        let is_trying = self.capacity.is_found() && !self.capacity.is_resting();
-        self.load.tries = is_trying && self.load.is_bulk;
+        self.load.is_trying =
+            self.load.is_bulk && self.capacity.is_found() && !self.capacity.is_resting();
         limited
     }
 
