@@ -152,7 +152,7 @@ impl Window {
         self.settings.push[direction.index()] = push.into();
     }
 
-    /// Sets the [time of a byte](sheaf_window::pace::cost) by which windows of uploads open; with 0
+    /// Sets the [time of a byte](sheaf_window::cost::of) by which windows of uploads open; with 0
     /// they open as acknowledgements come. In force from the next [beat](Window::beat) on.
     pub fn set_pace(&mut self, cost: u32) {
         self.settings.pace = cost;

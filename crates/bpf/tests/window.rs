@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use sheaf_bpf::Window;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
+use sheaf_window::cost;
 use sheaf_window::flow::Rtt;
 use sheaf_window::{
     Connection, Direction, FlowId, Growth, Key, Outcome, Passing, RestSetting, Rewriter,
@@ -102,7 +103,7 @@ impl Twins {
         self.copies += 1;
     }
 
-    /// A copy comes back; answers whether it goes on.
+    /// Shows both a copy that comes back. Returns whether it goes on.
     fn come_back(&mut self, frame: &[u8], link: usize) -> bool {
         let mut out = vec![0; frame.len() + 64];
         let len = self.program.run_back(frame, &mut out).unwrap();
@@ -143,7 +144,7 @@ impl Twins {
     }
 }
 
-/// What the program and the model left of `frame` is the same.
+/// Asserts that the program and the model left the same bytes of `frame`.
 fn same(frame: &[u8], program: &[u8], model: &[u8]) {
     assert_eq!(program.len(), model.len());
     let other = |at: &usize| program[*at] != model[*at];
@@ -203,7 +204,7 @@ fn class() -> impl Strategy<Value = u8> {
 fn rest_setting() -> impl Strategy<Value = RestSetting> {
     // At 125 kbit/s a byte takes 64 µs, and a packet up to 100 ms.
     let rate = prop_oneof![4 => 1.25e5..4e6f64, 1 => 4e6..1e9f64];
-    let cost = prop_oneof![1 => Just(0), 6 => rate.prop_map(RestSetting::cost)];
+    let cost = prop_oneof![1 => Just(0), 6 => rate.prop_map(cost::of)];
     (cost, any::<bool>(), any::<bool>()).prop_map(|(cost, drops, voice)| RestSetting {
         cost,
         drops,
@@ -296,7 +297,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 
 /// The time of a byte by which windows open.
 fn pace() -> impl Strategy<Value = u32> {
-    prop_oneof![1 => Just(0u32), 6 => (2e5..1e8f64).prop_map(sheaf_window::pace::cost)]
+    prop_oneof![1 => Just(0u32), 6 => (2e5..1e8f64).prop_map(cost::of)]
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -9,10 +9,10 @@
 
 use crate::capacity::{Capacity, Observation, PACKET_BITS, time_of};
 use crate::config::{Config, ConfigError, Push};
+use crate::cost;
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
-use crate::pace;
 use crate::responsiveness::Responsiveness;
 use crate::rest::{self, Policy, Rest, RestKey, RestSetting};
 use crate::rewrite::Totals;
@@ -472,7 +472,7 @@ impl Controller {
             seen,
         };
         self.capacity.step(seen, now);
-        // What no data goes on to show is no try.
+        // Without bulk data the search stands still in the phase that it was in.
         self.load.is_trying =
             self.load.is_bulk && self.capacity.is_found() && !self.capacity.is_resting();
         limited
@@ -670,7 +670,7 @@ impl Controller {
             true => CROWDED_ROOM,
             false => PACE_ROOM,
         };
-        pace::cost(free * DATA_PART * room)
+        cost::of(free * DATA_PART * room)
     }
 
     /// Gives the flows of the rest the share of a flow that wants all it can get, beside TCP, whose
@@ -692,7 +692,7 @@ impl Controller {
             false => f64::INFINITY,
         };
         self.rest_setting = RestSetting {
-            cost: RestSetting::cost(level),
+            cost: cost::of(level),
             drops: policy == Policy::Police,
             voice: self.voice.rate() <= capacity * rest::VOICE,
         };

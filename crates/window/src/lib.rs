@@ -52,6 +52,7 @@
 pub mod capacity;
 pub mod config;
 pub mod controller;
+pub mod cost;
 pub mod flow;
 mod gauge;
 pub mod key;

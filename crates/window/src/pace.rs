@@ -13,30 +13,23 @@
 //!
 //! Whole numbers alone, because the eBPF program has nothing else (`window/pace.h`).
 
+use crate::cost;
 use sheaf_stage::{Duration, Instant};
 
 /// Time after which a copy of an acknowledgement comes back: as much as three full packets take at
 /// 12 Mbit/s, and few enough wake-ups for a router.
 pub const COPY: Duration = Duration::from_millis(3);
-/// Segments that may go at once after a pause: receivers acknowledge every second one (RFC 9293
-/// 3.8.6.3).
-const BURST: u64 = 2;
-/// Longest time for which is waited: a step of the controller. A segment of each flow goes in any
-/// case, and what many of them were let go ahead of time must not hold back others for long.
+/// Segments that an upload may send back to back after a pause: receivers acknowledge every second
+/// one (RFC 9293 3.8.6.3).
+const BURST: u32 = 2;
+/// Longest wait of a segment: a step of the controller. Each flow keeps one segment under way
+/// whatever the clock says, and those of many flows must not hold back others for long.
 const AHEAD: Duration = Duration::from_millis(100);
-/// Fraction of ns in a cost, as a power of two.
-const COST_SHIFT: u32 = 16;
-
-/// Time of a byte at `rate` bit/s, 2⁻¹⁶ ns; at least 1. From 123 kbit/s on.
-pub fn cost(rate: f64) -> u32 {
-    // A cast from f64 saturates.
-    ((8e9 * f64::from(1 << COST_SHIFT) / rate.max(1.0)) as u32).max(1)
-}
 
 /// The clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// Time of a byte, as [`cost`] has it; 0 while windows open as acknowledgements come.
+    /// [Time of a byte](cost::of); 0 while windows open as acknowledgements come.
     pub cost: u32,
     /// Time at which the link has carried everything that was let go.
     due: Instant,
@@ -45,17 +38,15 @@ pub(crate) struct Pace {
 impl Pace {
     /// Bytes that may be let go at `now`, of segments of `mss` bytes.
     pub fn credit(&mut self, mss: u32, now: Instant) -> u32 {
-        let burst = (BURST * u64::from(mss) * u64::from(self.cost)) >> COST_SHIFT;
-        let earliest = now.as_nanos().saturating_sub(burst);
+        let burst = cost::time(BURST * mss, self.cost);
+        let earliest = now.as_nanos().saturating_sub(burst.as_nanos() as u64);
         self.due = self.due.clamp(Instant::from_nanos(earliest), now + AHEAD);
-        let past = now.saturating_since(self.due).as_nanos() as u64;
-        ((past << COST_SHIFT) / u64::from(self.cost)) as u32
+        cost::bytes(now.saturating_since(self.due), self.cost)
     }
 
     /// So many bytes were let go.
     pub fn take(&mut self, bytes: u32) {
-        let time = (u64::from(bytes) * u64::from(self.cost)) >> COST_SHIFT;
-        self.due += Duration::from_nanos(time);
+        self.due += cost::time(bytes, self.cost);
     }
 }
 
@@ -65,7 +56,7 @@ mod tests {
 
     /// 4 Mbit/s: a segment of 1000 bytes takes 2 ms.
     fn clock() -> Pace {
-        Pace { cost: cost(4e6), ..Pace::default() }
+        Pace { cost: cost::of(4e6), ..Pace::default() }
     }
 
     #[test]
@@ -93,10 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_span_links_from_a_modem_to_any_interface() {
-        assert_eq!(cost(8e9), 1 << COST_SHIFT, "a byte takes a nanosecond");
-        assert_eq!(cost(1e15), 1, "0 would be no clock");
-        assert_eq!(cost(0.0), u32::MAX);
+    fn the_slowest_link_lets_two_segments_go() {
         let mut slowest = Pace { cost: u32::MAX, ..Pace::default() };
         assert_eq!(slowest.credit(u32::from(u16::MAX), Instant::from_millis(1 << 40)), 131_069);
     }

@@ -10,6 +10,7 @@
 //!
 //! Whole numbers alone, because the eBPF program has nothing else (`window/rest.h`).
 
+use crate::cost;
 use crate::key::Key;
 use sheaf_stage::{Duration, Instant};
 
@@ -57,10 +58,7 @@ pub const LIMIT: Duration = Duration::from_millis(200);
 /// 5.6).
 const SOON: u64 = 16;
 /// Bytes of a full frame.
-const FULL_FRAME: u64 = 1514;
-
-/// The parts of a nanosecond in which the time of a byte is given, as a power of two.
-const COST_SHIFT: u32 = 16;
+const FULL_FRAME: u32 = 1514;
 
 /// A flow of the rest: windows of TCP are known by the ends alone, here the protocol counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,20 +72,12 @@ pub struct RestKey {
 /// Treatment of the rest of one direction by the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestSetting {
-    /// Time that a byte takes at the share, in parts of 2⁻¹⁶ ns; 0: leave the rest alone.
+    /// [Time of a byte](crate::cost::of) at the share; 0: leave the rest alone.
     pub cost: u32,
     /// Whether packets are dropped that cannot be marked.
     pub drops: bool,
     /// Whether packets of class EF or CS6 pass untouched.
     pub voice: bool,
-}
-
-impl RestSetting {
-    /// The time of a byte at `rate` bit/s, from 123 kbit/s on.
-    pub fn cost(rate: f64) -> u32 {
-        // A cast from f64 saturates.
-        ((8e9 * f64::from(1 << COST_SHIFT) / rate.max(1.0)) as u32).max(1)
-    }
 }
 
 /// The outcome for a packet of the rest.
@@ -140,8 +130,7 @@ impl Rest {
         if signal && ecn == 0 {
             return Verdict::Drop;
         }
-        let time = (u64::from(wire) * u64::from(setting.cost)) >> COST_SHIFT;
-        self.due = start + Duration::from_nanos(time);
+        self.due = start + cost::time(wire, setting.cost);
         if !setting.drops {
             self.due = self.due.min(now + LIMIT);
         }
@@ -152,7 +141,7 @@ impl Rest {
     /// CoDel's decision about a packet that would wait for `wait` (RFC 8289, 5.3 to 5.6; one signal
     /// a packet).
     fn is_signal(&mut self, wait: Duration, cost: u32, now: Instant) -> bool {
-        let frame = Duration::from_nanos((FULL_FRAME * u64::from(cost)) >> COST_SHIFT);
+        let frame = cost::time(FULL_FRAME, cost);
         if wait <= TARGET.max(frame) {
             (self.above, self.signals) = (Instant::ZERO, false);
             return false;
@@ -200,7 +189,7 @@ mod tests {
 
     /// 1 Mbit/s: a packet of 1250 bytes takes 10 ms.
     fn setting(drops: bool) -> RestSetting {
-        RestSetting { cost: RestSetting::cost(1e6), drops, voice: true }
+        RestSetting { cost: cost::of(1e6), drops, voice: true }
     }
 
     const PACKET: u32 = 1250;

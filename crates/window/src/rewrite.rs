@@ -92,7 +92,7 @@ pub enum Outcome {
     Dropped,
 }
 
-/// What becomes of a TCP segment.
+/// Changes to a TCP segment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
     /// Its window field, where that changes.
@@ -101,6 +101,18 @@ struct Change {
     push: bool,
     /// Whether some of its window is withheld.
     withheld: bool,
+}
+
+impl Change {
+    /// The outcome for a segment whose window field is `from`.
+    fn outcome(self, from: u16) -> Outcome {
+        match self.to {
+            Some(to) if self.withheld => Outcome::Withheld { from, to },
+            Some(to) => Outcome::Clamped { from, to },
+            None if self.push => Outcome::Pushed,
+            None => Outcome::Kept,
+        }
+    }
 }
 
 /// Everything that passed in one direction.
@@ -205,8 +217,8 @@ impl Rewriter {
         self.growth[direction.index()] = growth;
     }
 
-    /// Windows of uploads open by a byte in [`cost`](crate::pace::cost); as acknowledgements come
-    /// with 0.
+    /// Opens windows of uploads by a byte in each [`cost`](crate::cost::of); with 0, as
+    /// acknowledgements come.
     pub fn set_pace(&mut self, cost: u32) {
         self.pace.cost = cost;
     }
@@ -270,7 +282,7 @@ impl Rewriter {
             let wire = passing.link + length + (passing.segments.max(1) - 1) * headers;
             totals.wire += u64::from(wire);
             let change = self.segment(&view, &segment, wire, passing.direction, now);
-            let Some(Change { to, push, withheld }) = change else {
+            let Some(change) = change else {
                 // Acknowledgements are no load, and their loss slows nobody down.
                 if segment.payload == 0 {
                     return Outcome::Kept;
@@ -279,19 +291,14 @@ impl Rewriter {
                 return treat(packet, verdict);
             };
             let (from, offset, lead) = (segment.window(), segment.offset, segment.lead());
-            if push {
+            if change.push {
                 let lead = lead | u16::from(flag::PSH);
                 write_word(&mut packet[offset..], 12, lead, passing.partial);
             }
-            if let Some(to) = to {
+            if let Some(to) = change.to {
                 write_word(&mut packet[offset..], 14, to, passing.partial);
             }
-            return match to {
-                Some(to) if withheld => Outcome::Withheld { from, to },
-                Some(to) => Outcome::Clamped { from, to },
-                None if push => Outcome::Pushed,
-                None => Outcome::Kept,
-            };
+            return change.outcome(from);
         }
         let wire = passing.link + length;
         totals.wire += u64::from(wire);
@@ -324,11 +331,7 @@ impl Rewriter {
         let (from, offset) = (segment.window(), segment.offset);
         let (to, withheld) = half.release(segment.ack(), from, live, pace)?;
         write_word(&mut packet[offset..], 14, to, false);
-        Some(match (withheld, to < from) {
-            (true, _) => Outcome::Withheld { from, to },
-            (false, true) => Outcome::Clamped { from, to },
-            (false, false) => Outcome::Kept,
-        })
+        Some(Change { to: (to != from).then_some(to), push: false, withheld }.outcome(from))
     }
 
     /// Whether the controller gave a sign of life recently.

@@ -3,8 +3,8 @@
 use etherparse::{PacketBuilder, TcpHeader, TcpHeaderSlice, TcpOptionElement as Opt};
 use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
+use sheaf_window::cost;
 use sheaf_window::flow::RTT_AGE;
-use sheaf_window::pace;
 use sheaf_window::{Direction, FlowId, Growth, Key, Outcome, Passing, RestSetting, Rewriter};
 use std::net::Ipv4Addr;
 
@@ -362,7 +362,7 @@ fn upload() -> Download {
     let mut flow = Download::new(0, 60_000);
     flow.rewriter.set(FlowId { key: key(), direction: Direction::Out }, SHARE);
     flow.pass(Direction::In, &mut upload_ack(1));
-    flow.rewriter.set_pace(pace::cost(8e6));
+    flow.rewriter.set_pace(cost::of(8e6));
     flow.now = Instant::from_millis(1000);
     flow
 }
@@ -665,7 +665,7 @@ fn voice_passes_untouched_where_it_may_and_its_bytes_are_counted() {
     const EF: u8 = 46 << 2;
     let passed = |class, voice| {
         let mut rewriter = Rewriter::new();
-        let cost = RestSetting::cost(500e3);
+        let cost = cost::of(500e3);
         rewriter.set_rest(Direction::In, RestSetting { cost, drops: true, voice });
         let at = |number: u64| Instant::from_millis(1 + number);
         (0..1000).for_each(|number| {

@@ -142,7 +142,7 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	__u64 now;
 	bool live, known;
 
-	/* What comes back has its window. */
+	/* A copy that comes back has its window, and was counted as the packet that it is of. */
 	if (direction == IN && skb->mark == BACK_MARK) {
 		skb->mark = 0;
 		return NEXT;

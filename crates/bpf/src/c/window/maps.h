@@ -46,6 +46,21 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
+/* Fraction of ns in the time of a byte, as a power of two. */
+#define COST_SHIFT 16
+
+/* Time of so many bytes, ns. */
+static __always_inline __u64 time_of(__u64 bytes, __u32 cost)
+{
+	return bytes * cost >> COST_SHIFT;
+}
+
+/* The time that the rest and windows are paced by. */
+static __always_inline __u64 exact_ns(const struct control *settings)
+{
+	return settings->clock ? settings->clock : bpf_ktime_get_ns();
+}
+
 /* Bytes that flows which begin were given, by direction of the data. */
 struct begun {
 	__u32 beats;       /* signs of life when this was counted */

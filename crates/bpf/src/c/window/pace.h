@@ -13,22 +13,15 @@
 
 #include "rewrite.h"
 
-#define PACE_SHIFT 16
-/* Segments that may go at once after a pause. */
+/* Segments that may go back to back after a pause. */
 #define PACE_BURST 2
-/* ns: longest time for which is waited. */
+/* ns: longest wait of a segment. */
 #define PACE_AHEAD (SECOND / 10)
-
-/* The time for clocks that decide, which tests set. */
-static __always_inline __u64 exact_ns(const struct control *settings)
-{
-	return settings->clock ? settings->clock : bpf_ktime_get_ns();
-}
 
 /* Bytes that may be let go now, of segments of `mss` bytes. */
 static __always_inline __u32 credit(struct pace *pace, __u32 cost, __u32 mss, __u64 now)
 {
-	__u64 burst = (__u64)PACE_BURST * mss * cost >> PACE_SHIFT, due = pace->due;
+	__u64 burst = time_of(PACE_BURST * mss, cost), due = pace->due;
 	__u64 earliest = now > burst ? now - burst : 0;
 
 	if (due < earliest)
@@ -36,7 +29,7 @@ static __always_inline __u32 credit(struct pace *pace, __u32 cost, __u32 mss, __
 	if (due > now + PACE_AHEAD)
 		due = now + PACE_AHEAD;
 	pace->due = due;
-	return now > due ? ((now - due) << PACE_SHIFT) / cost : 0;
+	return now > due ? ((now - due) << COST_SHIFT) / cost : 0;
 }
 
 /* The right edge without a clock. An old one is not near this one. */
@@ -65,7 +58,7 @@ static __always_inline __u32 open_by(struct pace *pace, __u32 cost, const struct
 		open = least;
 	field = whole < open ? whole : open;
 	if (field << scale > room)
-		pace->due += (__u64)((field << scale) - room) * cost >> PACE_SHIFT;
+		pace->due += time_of((field << scale) - room, cost);
 	return field;
 }
 

@@ -15,7 +15,6 @@
 #define LIMIT (200 * MILLISECOND)
 #define SOON (16 * INTERVAL)
 #define FULL_FRAME 1514
-#define COST_SHIFT 16
 
 enum { EF = 46, CS6 = 48 };
 enum verdict { PASS, MARK, DROP };
@@ -98,10 +97,10 @@ static __always_inline enum verdict judge(struct rest *flow, struct packet *pack
 	start = flow->due > now ? flow->due : now;
 	if (drops && start - now > LIMIT)
 		return DROP;
-	signal = is_signal(flow, start - now, (__u64)FULL_FRAME * cost >> COST_SHIFT, now);
+	signal = is_signal(flow, start - now, time_of(FULL_FRAME, cost), now);
 	if (signal && !ecn)
 		return DROP;
-	time = start + ((__u64)packet->wire * cost >> COST_SHIFT);
+	time = start + time_of(packet->wire, cost);
 	if (!drops && time > now + LIMIT)
 		time = now + LIMIT;
 	flow->due = time;
@@ -138,7 +137,7 @@ static __always_inline bool rest_passes(struct __sk_buff *skb, struct scratch *r
 	}
 	flow = &both->direction[direction & 1];
 	verdict = judge(flow, packet, cost, settings->drops[direction & 1],
-			settings->clock ? settings->clock : bpf_ktime_get_ns());
+			exact_ns(settings));
 	if (verdict == DROP) {
 		total->dropped++;
 		/* On its way out it takes nothing of the bottleneck. */
